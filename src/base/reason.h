@@ -104,7 +104,10 @@
 	  "exported memory is the program's own, and cannot be mapped by the peer",      \
 	  "export all of what one vd_alloc has given")                                   \
 	X(44, RIGHTS, "rights", "the process has given up rights amid several threads",  \
-	  "give them up before threads are started")
+	  "give them up before threads are started")                                     \
+	X(45, PLACED, "placed",                                                          \
+	  "the connection was put over a descriptor that other threads may use",         \
+	  "give it a number that is free")
 
 enum vd_reason {
 #define X(num, NAME, name, text, remedy) VD_REASON_##NAME = (num),

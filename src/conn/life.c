@@ -2,16 +2,20 @@
 /* The end of a connection: its descriptors are closed, or its process ends. And what it is counted by. */
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 
 #include "base/atomic.h"
 #include "base/fds.h"
 #include "base/fds_call.h"
+#include "base/kernel.h"
 #include "base/log.h"
+#include "base/low.h"
 #include "base/real.h"
 #include "base/sections.h"
 #include "conn/conn.h"
 #include "conn/limbo.h"
 #include "conn/linger.h"
+#include "conn/placing.h"
 #include "conn/report.h"
 #include "conn/switch.h"
 #include "conn/trace.h"
@@ -164,7 +168,7 @@ static struct sock *take_entry(int fd)
 	struct sock *s = single_take_pointer((void *_Atomic *)&fd_table[fd],
 					     __libc_single_threaded);
 	if (s && s->wire)
-		atomic_fetch_add(&fd_taken[(unsigned)fd % FD_TAKEN], 1);
+		atomic_fetch_add(&fd_taken[(unsigned)fd % FD_TAKEN], FD_TAKEN_ONCE);
 	return s;
 }
 
@@ -198,24 +202,96 @@ static bool say_before(struct sock *s, int fd)
 	return true;
 }
 
+/* Under both locks. Bytes that another thread sends by the number past us would be amid those of the ring. */
+static bool goes_on(struct sock *s, int fd)
+{
+	return fd_is(fd, s) && sock_is_direct(s) && s->wire && !peer_is_far(s) &&
+	       (load_relaxed(&s->fds) > 1 ||
+		(atomic_load(&s->sleepers) == 0 && !slot_is_alone(s->slot)));
+}
+
+/*
+ * Under both locks: the number is the other file's, and then the table's entry is. In between who asks the kernel by
+ * it believes no answer (sock_mark). No fork comes in between: low_lock.
+ */
+static void place(int fd, struct fd_placing *by)
+{
+	_Atomic uint32_t *taken = &fd_taken[(unsigned)fd % FD_TAKEN];
+	atomic_fetch_add(taken, 1);
+	by->result = (int)kernel_call4(SYS_dup3, by->from, fd, by->flags, 0);
+	by->done = true;
+	if (by->result >= 0) {
+		struct sock *next = fd_sock(by->from);
+		if (next)
+			atomic_fetch_add(&next->fds, 1);
+		atomic_exchange(&fd_table[fd], next);
+	}
+	atomic_fetch_add(taken, FD_TAKEN_ONCE - 1);
+}
+
+/*
+ * A close in steps: first the number is a file that answers all with EBADF, as no number does. Others cannot have the
+ * number meanwhile. Without a descriptor to spare nothing changes.
+ */
+static void place_nothing(int fd, struct fd_placing *by)
+{
+	by->from = kernel_open("/", O_PATH | O_CLOEXEC, 0);
+	by->flags = O_CLOEXEC;
+	if (by->from < 0)
+		return;
+	place(fd, by);
+	kernel_close(by->from);
+}
+
+/* Under both locks. The number goes, and the connection stays: the last of its numbers here, or NULL. */
+static struct sock *take_over(struct sock *s, int fd, struct fd_placing *by)
+{
+	low_begin();
+	if (by->from < 0)
+		place_nothing(fd, by);
+	else
+		place(fd, by);
+	low_end();
+	if (!by->done || by->result < 0)
+		return NULL;
+	return atomic_fetch_sub(&s->fds, 1) == 1 ? s : NULL;
+}
+
 /*
  * With both locks: who has one of them, and finds the number in the table, may use it, since it is closed
  * after this. And a call that holds the connection finds another number of it, or the duplicate: also one
  * that goes on in the kernel, when both directions are TCP's for good.
  */
 NEAR_CODE static __attribute__((noinline)) struct sock *
-take_out_locked(struct sock *s, int fd, bool *is_said)
+take_out_locked(struct sock *s, int fd, struct fd_placing *by, bool *is_said)
 {
 	struct slot *sl = s->slot;
+	struct sock *last = NULL;
 	lock_take(&sl->rx_lock);
 	lock_take(&sl->tx_lock);
 	*is_said = say_before(s, fd);
-	struct sock *last = take_out(fd);
-	if (last == s && atomic_load(&s->sleepers) > 0)
+	if ((by->from >= 0 || !__libc_single_threaded) && goes_on(s, fd))
+		last = take_over(s, fd, by);
+	if (!by->done)
+		last = take_out(fd);
+	if (last == s && !by->done && atomic_load(&s->sleepers) > 0)
 		keep_open(s, fd);
 	lock_drop(&sl->tx_lock);
 	lock_drop(&sl->rx_lock);
 	return last;
+}
+
+/* What is said behind the step is not said on the number, which is another file's by then: who has the connection, too,
+ * says it. */
+NEAR_CODE static void closing(struct sock *s, int fd, struct fd_placing *by)
+{
+	bool locked = sock_is_direct(s) || (s->wire && atomic_load(&s->sleepers) > 0);
+	bool is_said = false;
+	struct sock *last = locked ? take_out_locked(s, fd, by, &is_said) : take_out(fd);
+	if (last)
+		close_last(last, fd, by->done || (is_said && last == s));
+	else
+		wait_for_step(s);
 }
 
 NEAR_CODE bool fd_closing(int fd)
@@ -223,16 +299,17 @@ NEAR_CODE bool fd_closing(int fd)
 	if (fds_is_ours(fd))
 		return false;
 	struct sock *s = fd_sock(fd);
-	if (!s)
-		return true;
-	bool locked = sock_is_direct(s) || (s->wire && atomic_load(&s->sleepers) > 0);
-	bool is_said = false;
-	struct sock *last = locked ? take_out_locked(s, fd, &is_said) : take_out(fd);
-	if (last)
-		close_last(last, fd, is_said && last == s);
-	else
-		wait_for_step(s);
+	struct fd_placing nothing = {.from = -1};
+	if (s)
+		closing(s, fd, &nothing);
 	return true;
+}
+
+void fd_closing_for(int fd, struct fd_placing *by)
+{
+	struct sock *s = fd_sock(fd);
+	if (s)
+		closing(s, fd, by);
 }
 
 void fd_forget(int fd)

@@ -141,14 +141,16 @@ static inline bool sock_has(struct sock *s, int fd)
 {
 	return fd_is(fd, s) || fd == load_acquire(&s->kept_fd);
 }
-/* How often a number of these has been taken from a connection, each counted before it is another file's. */
-#define FD_TAKEN 64u
+/* How often a number of these has been taken from a connection, each counted before it is another file's, in
+ * FD_TAKEN_ONCE; and how many are another file's which the table does not say yet. */
+#define FD_TAKEN      64u
+#define FD_TAKEN_ONCE 256u
 NEAR_EXTERN _Atomic uint32_t fd_taken[FD_TAKEN];
 /* Before a call of the kernel's by the number, for sock_had behind it: whether what that has said is of the connection. */
 static inline uint64_t sock_mark(struct sock *s, int fd)
 {
 	uint64_t taken = load_acquire(&fd_taken[(unsigned)fd % FD_TAKEN]);
-	return sock_has(s, fd) ? taken << 1 | 1 : 0;
+	return sock_has(s, fd) && taken % FD_TAKEN_ONCE == 0 ? taken << 1 | 1 : 0;
 }
 static inline bool sock_had(struct sock *s, int fd, uint64_t mark)
 {
@@ -181,8 +183,7 @@ bool fd_closing(int fd);
  * no step towards a ring, no other thread, no fork yet. False: fd_closing is to do it, nothing has changed.
  */
 bool fd_closing_short(int fd);
-/* Another call has returned the number fd for something that is not a TCP socket of ours.
- */
+/* Another call has returned the number fd for something that is not a TCP socket of ours. */
 void fd_forget(int fd);
 /* One past the highest descriptor that may be known. */
 int fd_limit(void);

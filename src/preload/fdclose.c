@@ -13,6 +13,7 @@
 #include "base/fds.h"
 #include "base/low.h"
 #include "base/sections.h"
+#include "conn/placing.h"
 #include "conn/table.h"
 #include "preload/hook.h"
 
@@ -97,6 +98,13 @@ static bool is_beyond_limit(int fd)
 	       (rlim_t)fd >= limit.rlim_cur;
 }
 
+/* It has a ring, and newfd is another file's, which other threads may be about to use. */
+static bool is_in_use(struct sock *s, int newfd)
+{
+	return !__libc_single_threaded && !low_does_without() && sock_is_direct(s) &&
+	       fd_sock(newfd) != s && kernel_call4(SYS_fcntl, newfd, F_GETFD, 0, 0) >= 0;
+}
+
 /*
  * Before dup2 closes newfd. Returns 0 to go on, 1 when the call will close nothing, or
  * -EBADF when newfd is Viaduct's.
@@ -117,6 +125,8 @@ static int dup_closing(int oldfd, int newfd)
 	s = fd_sock(oldfd);
 	if (s && newfd <= 2)
 		hook_take_down(s, oldfd, VD_REASON_STDIO);
+	else if (s && is_in_use(s, newfd))
+		hook_take_down(s, oldfd, VD_REASON_PLACED);
 	return 0;
 }
 
@@ -124,6 +134,12 @@ static int dup_closing(int oldfd, int newfd)
  * The kernel's dup2 is one step. Ours is three: the table loses the file that was there, the kernel puts the other in
  * its place, the table learns of it. So those to one number come one after the other: else the table would end with
  * a file that the kernel has closed, or lose one uncounted. Taken before every other lock.
+ *
+ * Other threads use the number meanwhile, and their bytes go where their file is:
+ * - One connection, by two numbers: nothing changes in the table.
+ * - A connection on a ring leaves the number and stays: kernel and table change in one step (fd_closing_for).
+ * - A connection on a ring comes to a number that is open: a call by that may be on its way to the kernel already. So
+ *   the connection goes to TCP before, for good.
  */
 #define PLACES 1024
 static struct lock places[PLACES];
@@ -186,6 +202,41 @@ static int placed(bool locked, int result)
 	return result;
 }
 
+static int dup_real(int oldfd, int newfd, const int *flags)
+{
+	bool locked = placing_begin(newfd);
+
+	return placed(locked, flags ? REAL(dup3)(oldfd, newfd, *flags)
+				    : REAL(dup2)(oldfd, newfd));
+}
+
+/* Both are numbers of one connection. Where another thread closes newfd the table has to learn of it anew. */
+static int place_again(int oldfd, int newfd, const int *flags)
+{
+	struct sock *s = fd_sock(newfd);
+	int result = dup_real(oldfd, newfd, flags);
+
+	if (result >= 0 && fd_sock(newfd) != s)
+		hook_duplicated(oldfd, newfd);
+	return result;
+}
+
+static int place_over(int oldfd, int newfd, const int *flags)
+{
+	struct fd_placing by = {.from = oldfd, .flags = flags ? *flags : 0};
+	int result;
+
+	hook_closing_for(newfd, &by);
+	if (by.done && by.result >= 0)
+		hook_placed(oldfd, newfd);
+	if (by.done)
+		return (int)ret_errno(by.result);
+	result = dup_real(oldfd, newfd, flags);
+	if (result >= 0)
+		hook_duplicated(oldfd, newfd);
+	return result;
+}
+
 /* dup3, or without flags dup2. */
 static int place(int oldfd, int newfd, const int *flags)
 {
@@ -195,14 +246,13 @@ static int place(int oldfd, int newfd, const int *flags)
 
 	if (closing < 0)
 		return (int)ret_errno(closing);
-	lock = closing == 0 ? place_take(newfd) : NULL;
-	if (closing == 0)
-		hook_closing(newfd);
-	bool locked = placing_begin(newfd);
-	result = placed(locked, flags ? REAL(dup3)(oldfd, newfd, *flags)
-				      : REAL(dup2)(oldfd, newfd));
-	if (result >= 0 && closing == 0)
-		hook_duplicated(oldfd, newfd);
+	if (closing > 0)
+		return dup_real(oldfd, newfd, flags);
+	lock = place_take(newfd);
+	if (fd_sock(oldfd) && fd_sock(oldfd) == fd_sock(newfd) && !hook_is_borrowed())
+		result = place_again(oldfd, newfd, flags);
+	else
+		result = place_over(oldfd, newfd, flags);
 	place_drop(lock);
 	return result;
 }

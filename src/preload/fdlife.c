@@ -3,6 +3,7 @@
  */
 #include "base/atomic.h"
 #include "base/sections.h"
+#include "conn/placing.h"
 #include "preload/hook.h"
 #include "readiness/epoll.h"
 #include "readiness/ready.h"
@@ -161,6 +162,18 @@ void hook_took_slow(int fd)
 		sock_hand_over(s, fd, (enum vd_reason)reason);
 }
 
+void hook_closing_for(int fd, struct fd_placing *by)
+{
+	int saved = errno;
+
+	if (hook_is_borrowed())
+		return;
+	ready_closing(fd);
+	announce_closing(fd);
+	fd_closing_for(fd, by);
+	errno = saved;
+}
+
 static __attribute__((noinline)) bool closing_slow(int fd)
 {
 	int saved = errno;
@@ -194,6 +207,19 @@ void hook_closing_stream(FILE *f)
 	errno = saved;
 }
 
+void hook_placed(int oldfd, int newfd)
+{
+	int saved = errno;
+
+	if (fd_sock(newfd))
+		hook_took(newfd);
+	hook_numbered(newfd);
+	ready_duplicated(oldfd, newfd);
+	if (instance_at(newfd))
+		hook_known(newfd);
+	errno = saved;
+}
+
 void hook_duplicated(int oldfd, int newfd)
 {
 	int saved = errno;
@@ -201,18 +227,12 @@ void hook_duplicated(int oldfd, int newfd)
 	if (hook_is_borrowed()) {
 		hook_lent(oldfd, newfd);
 		ready_goes_along(oldfd);
-		errno = saved;
-		return;
-	}
-	if (fd_sock(oldfd)) {
-		fd_duplicated(oldfd, newfd);
-		hook_took(newfd);
-		hook_numbered(newfd);
 	} else {
-		hook_opened(newfd);
+		if (fd_sock(oldfd))
+			fd_duplicated(oldfd, newfd);
+		else
+			hook_opened(newfd);
+		hook_placed(oldfd, newfd);
 	}
-	ready_duplicated(oldfd, newfd);
-	if (instance_at(newfd))
-		hook_known(newfd);
 	errno = saved;
 }

@@ -337,10 +337,15 @@ static inline int hook_known_end(void)
 }
 /* Before the kernel closes fd. False when it is Viaduct's own and must stay. */
 bool hook_closing(int fd);
+/* The same before a dup2 to fd, which is not Viaduct's own. `done`: it has been made, and hook_placed follows. */
+struct fd_placing;
+void hook_closing_for(int fd, struct fd_placing *by);
 /* Before libc closes the descriptor of a stream of its own. */
 void hook_closing_stream(FILE *f);
 /* After the kernel has made newfd a duplicate of oldfd. */
 void hook_duplicated(int oldfd, int newfd);
+/* The same where the table knows of it. */
+void hook_placed(int oldfd, int newfd);
 /* In a child of fork: no thread is amid a dup2. */
 void hook_places_forked(void);
 /* Before unread bytes are given up, so much longer is waited for a peer slow to answer. */
