@@ -89,12 +89,19 @@ static inline bool ctl_is_held(struct sock *s)
 	return atomic_load(&s->slot->ctl.word) != 0;
 }
 
+/* Also where another holder has ended the meeting, and the name of this process is left. */
+static inline bool is_amid_meeting(struct sock *s)
+{
+	uint32_t phase = phase_of(s->slot);
+	return phase > SLOT_EARNING ? phase < SLOT_ATTACHING || s->meet_fd >= 0
+				    : peer_is_far(s);
+}
+
 /* `is_said`: the last words. */
 NEAR_CODE static void close_last(struct sock *s, int fd, bool is_said)
 {
 	struct slot *sl = s->slot;
-	if (ctl_is_held(s) || ((phase_of(sl) > SLOT_EARNING || peer_is_far(s)) &&
-			       phase_of(sl) < SLOT_ATTACHING))
+	if (ctl_is_held(s) || is_amid_meeting(s))
 		meeting_stop(s);
 	leave_far(s, fd);
 	/* Not by the phase alone: a child may hold an offer that its parent has given up. */
@@ -324,7 +331,7 @@ void fd_forget(int fd)
 	/* The number was closed past us: nothing may be said on what it is now. */
 	log_debug("fd %d: was closed past Viaduct", fd);
 	/* Waits for a thread that is amid a step of it, too. */
-	if (ctl_is_held(last) || phase_of(last->slot) < SLOT_ATTACHING)
+	if (ctl_is_held(last) || is_amid_meeting(last))
 		meeting_stop(last);
 	meeting_over(last);
 	limbo_release(last);

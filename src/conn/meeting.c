@@ -6,6 +6,7 @@
 
 #include "base/kernel.h"
 #include "base/atomic.h"
+#include "base/borrowed.h"
 #include "base/fds.h"
 #include "base/log.h"
 #include "base/probe.h"
@@ -445,26 +446,31 @@ FORK_CODE void meeting_step(struct sock *s, int fd, bool sends)
 		say_none_awaited();
 }
 
-/* Under ctl. */
-static void stop(struct sock *s)
+/*
+ * Under ctl. The phase is the slot's, so it says nothing about what this process has: each lets go of its own, whoever has
+ * ended the meeting. A child of vfork has none, since the memory that names them is its parent's.
+ */
+static void stop(struct sock *s, bool for_all)
 {
 	struct slot *sl = s->slot;
+	bool offered = phase_of(sl) == SLOT_OFFERED && s->wire;
+	/* The connector may have attached: it will see our FIN, or our plain TCP. */
+	if (offered && (for_all || slot_is_alone(sl)))
+		atomic_store(&s->wire->handshake, WIRE_ABANDONED);
+	if (is_borrowed())
+		return;
 	close_name(s);
 	if (phase_of(sl) < SLOT_ATTACHING)
 		peer_end(s);
-	if (phase_of(sl) == SLOT_OFFERED && s->wire) {
-		/* The connector may have attached: it will see our FIN, or our plain TCP. */
-		if (slot_is_alone(sl))
-			atomic_store(&s->wire->handshake, WIRE_ABANDONED);
+	if (offered)
 		sock_drop_segment(s);
-	}
 }
 
 void meeting_stop(struct sock *s)
 {
 	struct slot *sl = s->slot;
 	lock_take(&sl->ctl);
-	stop(s);
+	stop(s, false);
 	lock_drop(&sl->ctl);
 }
 
@@ -474,7 +480,7 @@ static void end_before(struct sock *s, uint32_t end, enum vd_reason reason)
 	struct slot *sl = s->slot;
 	if (!ctl_take(s))
 		return;
-	stop(s);
+	stop(s, true);
 	if (phase_of(sl) < end)
 		set_final(sl, reason);
 	bool none = await_ends(s);
