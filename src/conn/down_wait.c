@@ -72,7 +72,8 @@ void sock_sever(struct sock *s, int fd)
 		log_debug(format, fd, reason_name(reason));
 	else
 		log_error(format, fd, reason_name(reason));
-	if (slot_is_alone(s->slot)) {
+	/* Who closes it meanwhile takes us for one who goes on, and has said no last words. */
+	if (slot_is_held_alone(s->slot, true)) {
 		kernel_connect(fd, &nobody, sizeof(nobody));
 		return;
 	}

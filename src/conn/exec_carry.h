@@ -13,6 +13,8 @@
  * 0 when nothing is left to carry; or -errno, and nothing has changed.
  */
 int carry_out(struct sock *s, int fd, uint64_t *cookie);
+/* It is not handed over after all: what lies unread is for those who have the ring, and a reset's where they leave it. */
+void sock_keep_over(struct sock *s, int fd);
 /* exec has failed: this image reads on. */
 void carry_undo(struct sock *s, int fd, int memfd);
 /*

@@ -15,6 +15,7 @@
 #include "base/real.h"
 #include "conn/area.h"
 #include "conn/conn.h"
+#include "conn/exec_carry.h"
 #include "conn/promise.h"
 #include "conn/report.h"
 #include "conn/shown.h"
@@ -162,6 +163,17 @@ void rewind_is_shut(struct sock *s, int fd)
 	lock_take(&sl->rx_lock);
 	uint32_t rewinding = load_relaxed(&sl->rewinding);
 	if (rewinding == REWINDING_ASKED || rewinding == REWINDING_OURS)
+		rewind_settle(s, fd);
+	lock_drop(&sl->rx_lock);
+}
+
+void sock_keep_over(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	if (!sock_is_direct(s) || load_relaxed(&sl->rewinding) != REWINDING_ASKED)
+		return;
+	lock_take(&sl->rx_lock);
+	if (sock_has(s, fd) && load_relaxed(&sl->rewinding) == REWINDING_ASKED)
 		rewind_settle(s, fd);
 	lock_drop(&sl->rx_lock);
 }

@@ -337,8 +337,7 @@ static bool is_let_go(struct slot *sl, int32_t self)
 	return true;
 }
 
-/* No other living process holds it; with `last`, none that does not close it. */
-static bool is_alone(struct slot *sl, bool last)
+bool slot_is_held_alone(struct slot *sl, bool last)
 {
 	int32_t self = self_pid();
 	/* A child of vfork, whose memory takes it for its parent: that holds it as well. */
@@ -357,11 +356,6 @@ static bool is_alone(struct slot *sl, bool last)
 	return !is_marked(sl) && is_let_go(sl, self);
 }
 
-bool slot_is_alone(struct slot *sl)
-{
-	return is_alone(sl, false);
-}
-
 void slot_closing(struct slot *sl, bool closes)
 {
 	int32_t self = self_pid(), marked = self | HOLDER_CLOSES;
@@ -374,10 +368,10 @@ void slot_closing(struct slot *sl, bool closes)
 
 bool slot_close_is_last(struct slot *sl)
 {
-	if (is_alone(sl, false))
+	if (slot_is_held_alone(sl, false))
 		return true;
 	slot_closing(sl, true);
-	return is_alone(sl, true);
+	return slot_is_held_alone(sl, true);
 }
 
 void slot_ends_by_exec(struct slot *sl, bool ends)

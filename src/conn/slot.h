@@ -253,8 +253,12 @@ struct slot *slot_at(uint32_t index);
 void slot_forked(struct slot *sl);
 /* A cheap look: do other processes hold the socket, as far as is known? */
 bool slot_is_shared(struct slot *sl);
-/* True when no other living process holds the socket. */
-bool slot_is_alone(struct slot *sl);
+/* True when no other living process holds the socket; with `last`, none that does not close it. */
+bool slot_is_held_alone(struct slot *sl, bool last);
+static inline bool slot_is_alone(struct slot *sl)
+{
+	return slot_is_held_alone(sl, false);
+}
 /* This process closes it, and uses it no more. True when no other living process holds it, but such
  * as close it, too: of several that do so together, the last one. Under both locks. */
 bool slot_close_is_last(struct slot *sl);

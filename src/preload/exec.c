@@ -8,8 +8,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/scratch.h"
+#include "conn/exec_carry.h"
 #include "conn/report.h"
 #include "preload/carry.h"
 #include "preload/exec_given.h"
@@ -61,15 +63,31 @@ static bool withhold(struct spawning *w, struct sock *s, int fd, uint32_t genera
 	return true;
 }
 
+/* Nobody gets what lies unread: for those who keep the connection it is as if nobody had asked. */
 static void sever(struct sock *s, int fd, uint32_t generation)
 {
+	sock_keep_over(s, fd);
 	/* The numbers of a child of vfork are its own, whatever its parent's threads close. */
 	if (hook_is_borrowed()) {
 		sock_sever(s, fd);
-	} else if (sock_number_begin(s, fd, generation)) {
-		sock_sever(s, fd);
-		sock_number_end(s);
+		return;
 	}
+	if (!sock_number_begin(s, fd, generation))
+		return;
+	bool others = !slot_is_held_alone(s->slot, true);
+	sock_sever(s, fd);
+	sock_number_end(s);
+	/* It is another file now. The last of the others is to know that nobody else is left. */
+	if (others)
+		fd_forget(fd);
+}
+
+/* Others may be about to close it, as a parent behind its fork: then the bytes are this process's alone. */
+static bool carry_once_alone(struct leaving *l, struct sock *s, int fd, int64_t end)
+{
+	while (!hook_is_borrowed() && !slot_is_alone(s->slot) && hook_now_ms() < end)
+		kernel_poll(NULL, 0, 1);
+	return carry_along(l, s, fd);
 }
 
 /* Descriptors that survive go back to TCP, because the next image does not know them. `l` is that of
@@ -97,7 +115,7 @@ static bool exec_prepare(struct leaving *l, struct spawning *w)
 			continue;
 		if (!l)
 			good = withhold(w, s, fd, generation) && good;
-		else if (!carry_along(l, s, fd) && !l->error &&
+		else if (!carry_once_alone(l, s, fd, end) && !l->error &&
 			 wait_until(s, fd, end + HOOK_UNREAD_MS) > 0)
 			sever(s, fd, generation);
 	}

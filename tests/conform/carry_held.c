@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conformance: a new image gets a connection with bytes unread while another process has it, too, and reads nothing. */
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conform/cases.h"
+
+/* In the window of a fresh connection on 6.1. */
+#define UNREAD 60000
+
+/* Where the new image finds the connection, and what lets the holder go, and tells that it has gone. */
+enum { CONN = 7, RELEASE, GONE };
+enum { ALL_CAME = 0, IS_TOLD = 3 };
+
+/* How it has ended for the sender is the status. */
+static void judging_peer(int fd, void *arg)
+{
+	uint8_t byte;
+
+	send_pattern(fd, 0, UNREAD);
+	shutdown(fd, SHUT_WR);
+	signal_send(*(struct signal_pipe *)arg);
+	_exit(read(fd, &byte, 1) == 0 ? ALL_CAME : IS_TOLD);
+}
+
+/* As the status of the sender. */
+static int reader_status(void)
+{
+	uint8_t buf[4096];
+	uint64_t off = 0;
+	ssize_t n;
+
+	while ((n = recv(CONN, buf, sizeof buf, 0)) > 0)
+		for (ssize_t i = 0; i < n; i++)
+			NEED(buf[i] == pattern(off++));
+	return n == 0 && off == UNREAD ? ALL_CAME : n < 0 ? IS_TOLD : -1;
+}
+
+/* No child of this process, which does not wait for it. */
+static void holder_start(int fd, bool briefly, int release[2], int gone[2])
+{
+	pid_t pid = fork();
+
+	NEED(pid >= 0);
+	if (pid == 0) {
+		if (fork())
+			_exit(0);
+		close(release[1]);
+		if (briefly) {
+			usleep(50000);
+			close(fd);
+		}
+		(void)!read(release[0], &(char){0}, 1);
+		_exit(0);
+	}
+	NEED(child_status(pid) == 0);
+	close(release[0]);
+	close(gone[1]);
+}
+
+static void place(int from, int to)
+{
+	int high = fcntl(from, F_DUPFD, 20);
+
+	NEED(high >= 0 && close(from) == 0 && dup2(high, to) == to && close(high) == 0);
+}
+
+static void leave(const char *name, bool briefly)
+{
+	struct signal_pipe sent = signal_pipe();
+	int release[2], gone[2];
+	char text[16];
+	pid_t peer;
+	int fd = peer_start(judging_peer, &sent, &peer);
+
+	signal_wait(sent);
+	wait_events(fd, POLLRDHUP);
+	NEED(pipe(release) == 0 && pipe(gone) == 0);
+	holder_start(fd, briefly, release, gone);
+	fd = fcntl(fd, F_DUPFD, 30);
+	release[1] = fcntl(release[1], F_DUPFD, 30);
+	gone[0] = fcntl(gone[0], F_DUPFD, 30);
+	for (int i = 3; i < 30; i++)
+		close(i);
+	place(fd, CONN);
+	place(release[1], RELEASE);
+	place(gone[0], GONE);
+	snprintf(text, sizeof(text), "%d", peer);
+	NEED(setenv("HELD_PEER", text, 1) == 0);
+	execl("/proc/self/exe", "cases", name, (char *)NULL);
+	broken("exec");
+}
+
+static void held(const char *name, bool briefly)
+{
+	const char *peer = getenv("HELD_PEER");
+
+	if (!peer)
+		leave(name, briefly);
+	int reader = reader_status();
+	close(RELEASE);
+	NEED(read(GONE, &(char){0}, 1) == 0);
+	close(CONN);
+	int sender = child_status(atoi(peer));
+	bool good = reader == sender && (reader == ALL_CAME || reader == IS_TOLD);
+	say("%s", good ? "all has come, or both are told" : "one of them is not told");
+}
+
+CASE(carry_held, DIRECT)
+{
+	held("carry_held", false);
+}
+
+CASE(carry_held_briefly, DIRECT)
+{
+	held("carry_held_briefly", true);
+}
