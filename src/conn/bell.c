@@ -129,7 +129,8 @@ static uint32_t next_seq(_Atomic uint32_t *arm)
 
 uint64_t sock_edge_out(struct sock *s)
 {
-	return load_relaxed(&s->slot->tx_full);
+	return (uint64_t)load_relaxed(&s->slot->tx_full) +
+	       load_relaxed(&s->out->up_epoch);
 }
 
 static void arm_rx(struct sock *s)

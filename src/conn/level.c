@@ -252,36 +252,11 @@ uint64_t sock_edge_in(struct sock *s)
 
 uint64_t sock_moves(struct sock *s)
 {
-	return (uint64_t)load_relaxed(&s->in->up_epoch) +
-	       load_relaxed(&s->in->down_epoch);
-}
-
-bool sock_only_repeats(struct sock *s, int fd, uint64_t edge, bool came)
-{
-	struct slot *sl = s->slot;
-	bool asked = load_relaxed(&sl->rewinding), only = false;
-	uint64_t told = edge - load_relaxed(&sl->nudges), at, received;
-	if (asked && gate_state(&sl->gate_rx) == GATE_RING)
-		sock_service(s, fd);
-	if (gate_state(&sl->gate_rx) == GATE_RING && sock_edge_in(s) != edge)
-		return false;
-	lock_take(&sl->rx_lock);
-	enum gate_state state = gate_state(&sl->gate_rx);
-	bool ring = state == GATE_RING, marked = ring && asked && rx_is_down(s);
-	uint64_t before = ring ? sl->rx_taken : sl->rx_before;
-	/* Of TCP's bytes before the ring one has heard; and of all, where nothing has been there. */
-	bool never = !ring && before == 0 && sl->rx.consumed == 0;
-	at = ring ? told : sl->rx.consumed;
-	if (marked) /* what is unread before it does not come once more */
-		at = load_relaxed(&s->in->down_at);
-	if (ring && asked && !marked)
-		only = true; /* how much of that is new the mark will tell */
-	else if (state == GATE_READY || never)
-		only = !came;
-	else if (tcp_received(fd, &received) == 0)
-		only = (int64_t)(received - before) <= (int64_t)(told - at);
-	lock_drop(&sl->rx_lock);
-	return only;
+	/* The gate first: its value together with the sum of the epochs occurs but once. */
+	bool ring = gate_state(&s->slot->gate_rx) == GATE_RING;
+	uint64_t epochs = (uint64_t)load_acquire(&s->in->up_epoch) +
+			  load_acquire(&s->in->down_epoch);
+	return 2 * epochs + ring;
 }
 
 bool sock_peer_has_left(struct sock *s)

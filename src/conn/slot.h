@@ -190,9 +190,8 @@ struct slot {
 	_Atomic uint32_t rx_marked; /* READY: the mark is known, TCP bytes are to come */
 	bool rx_taken_known;	    /* rx_taken is right */
 	_Atomic uint32_t rewinding; /* enum slot_rewinding */
-	uint64_t rx_taken;  /* READY: TCP bytes taken since the connection began */
-	uint64_t rx_before; /* those before the ring that was last left, at rx.consumed */
-	_Atomic uint32_t rx_arm;	/* last arming sequence */
+	uint64_t rx_taken;	 /* READY: TCP bytes taken since the connection began */
+	_Atomic uint32_t rx_arm; /* last arming sequence */
 	_Atomic uint32_t rx_lowat_less; /* unread before the mark down: lowat_divide */
 	uint64_t rx_messages; /* receives that took bytes from the ring; under rx_lock */
 	struct ring_rx rx;

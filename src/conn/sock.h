@@ -257,13 +257,8 @@ bool sock_vain_look(struct sock *s);
 bool sock_vain_is_due(struct sock *s);
 /* Rise whenever something arrives in the ring, or finds no room: for edge triggers. */
 uint64_t sock_edge_in(struct sock *s);
-/* Rises when the peer goes to the ring, or to TCP. */
+/* Changes when what comes goes to the ring or to TCP: as the peer says so, and with the gate. */
 uint64_t sock_moves(struct sock *s);
-/*
- * All that has come had come when sock_edge_in was `edge`: what was unread in the ring comes once more, by TCP, or
- * is about to. `came`: something is known to have come since. Asks the kernel.
- */
-bool sock_only_repeats(struct sock *s, int fd, uint64_t edge, bool came);
 /* What it sends comes by TCP again. */
 bool sock_peer_has_left(struct sock *s);
 /* From now on sock_came knows when bytes came to the ring. */
@@ -288,7 +283,7 @@ void sock_arm(struct sock *s, uint32_t interest);
  * for EPOLLOUT he is counted, and the peer rings only once somebody has found no room since.
  */
 void sock_arm_edge(struct sock *s, uint32_t interest, uint64_t told);
-/* Rises when somebody finds no room. */
+/* Rises when somebody finds no room, and when what is sent goes to the ring. */
 uint64_t sock_edge_out(struct sock *s);
 /* No room was found: the room that comes is an edge, and the peer rings for it where somebody is counted
  * as asleep. Look once more afterwards. */

@@ -75,7 +75,6 @@ static void move_gate(struct sock *s, enum gate_state to)
 		PROBE3(switch_up, slot_cookie(sl), PROBE_RECEIVE, sl->rx.consumed);
 	} else if (gate_state(&sl->gate_rx) == GATE_RING) {
 		slot_switched(sl);
-		sl->rx_before = sl->rx_taken;
 		PROBE3(switch_down, slot_cookie(sl), PROBE_RECEIVE, sl->rx.consumed);
 	}
 	gate_set(&sl->gate_rx, to);

@@ -63,6 +63,8 @@ bool tx_up(struct sock *s, int fd)
 			PROBE3(switch_up, slot_cookie(sl), PROBE_SEND, sl->tx.produced);
 		} else {
 			gate_set(&sl->gate_tx, GATE_TCP);
+			/* TCP's word of room may have passed meanwhile, unheard. */
+			fetch_add_relaxed(&sl->tx_full, 1);
 		}
 	}
 	lock_drop(&sl->tx_lock);

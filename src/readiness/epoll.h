@@ -51,20 +51,13 @@ struct epoll_reg {
 	uint64_t queued;     /* tick of the report that queued it again, or 0 */
 	uint32_t armed;	     /* interest that sock_arm was given; 0 for none */
 	uint32_t tcp_edge;   /* kernel events that came since the last report */
-	uint32_t tcp_noted;  /* those that had come before it */
-	uint32_t said;	     /* the kernel's of the connection's end so far */
 	uint32_t shuts;	     /* of the socket, as of the last report */
-	uint32_t ups;	     /* the ring was taken up so often when TCP told of room */
 	uint32_t state_told; /* of the connection's state, as of then: epoll_report.c */
 	bool converted;
-	bool past_end; /* told of bytes, or about to be, when the kernel had the peer's FIN */
-	bool bell;     /* this record's tag is on the doorbells */
-	bool fresh; /* to be reported at the next look even without an edge */
-	bool first; /* all had been told, and the kernel's word of its new tag is to come */
-	uint64_t had_in,
-		had_out; /* with `first`: bytes that TCP had by then; see epoll_told.c */
-	bool spent;	 /* ONESHOT, and reported */
-	bool given;	 /* was spent, and is the kernel's for an exec */
+	bool bell;    /* this record's tag is on the doorbells */
+	bool fresh;   /* to be reported at the next look even without an edge */
+	bool spent;   /* ONESHOT, and reported */
+	bool given;   /* was spent, and is the kernel's for an exec */
 	bool orphan;  /* fd was closed while duplicates live: the kernel's key is gone */
 	bool rung;    /* the doorbell has gone since it was armed */
 	bool parked;  /* deleted by the program, kept in the kernel for its next ADD */
@@ -155,8 +148,6 @@ struct instance {
 	uint64_t looked_at, began; /* ticks of the last two of these, with `mixed` */
 	uint64_t queue_end;	   /* the last place of what was queued again */
 	uint64_t heard;		   /* the last place of an end by the kernel's word */
-	/* The one whose call asks the kernel now, or NULL: see tcp_heard. */
-	struct batch *absorbing;
 	/* Those of the last report that were the kernel's: data and place in the queue.
 	 * Relaxed, and outside the lock: a race misplaces an event. */
 	_Atomic uint32_t told;
@@ -259,7 +250,7 @@ int reg_leave(struct epoll_reg *r, int epfd);
 /* Under the instance's lock: what ADD and MOD do to a converted registration. */
 void reg_renew(struct epoll_reg *r, const struct epoll_event *ev);
 
-/* ---- conversion (epoll_convert.c, epoll_told.c) ---- */
+/* ---- conversion (epoll_convert.c) ---- */
 
 /* What a converted registration asks of the TCP descriptor at most. */
 #define EPOLL_TCP_EVENTS (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET)
@@ -271,13 +262,7 @@ void reg_renew(struct epoll_reg *r, const struct epoll_event *ev);
  * TCP descriptor was added with its tag already. On failure the kernel's registration is
  * the program's own again.
  */
-int reg_convert(struct epoll_reg *r, bool tagged, bool told);
-/* What comes from now on is news. */
-void reg_begin(struct epoll_reg *r);
-/* Edge-triggered, and told of all that holds, while it is the kernel's: then it is converted with `told`. */
-bool reg_all_told(struct epoll_reg *r);
-/* With `first`: takes out of the events what is no news. False: nothing is. */
-bool reg_first_word(struct epoll_reg *r, uint32_t *events);
+int reg_convert(struct epoll_reg *r, bool tagged);
 /* Both locks are held. The kernel's half of ADD, with the tag where that is asked for. */
 int reg_register(struct epoll_reg *r, int epfd, struct epoll_event *ev, bool tagged);
 /* Under the instance's lock: gives it back to the kernel. */

@@ -227,16 +227,19 @@ static void bell_remove(struct epoll_reg *r)
 	}
 }
 
-/* What the kernel has said about the TCP connection so far. */
-static uint32_t known(struct sock *s)
+/* What comes from now on is news. */
+static void begin(struct epoll_reg *r)
 {
-	uint32_t seen = load_acquire(&s->slot->seen);
-
-	return (seen & SEEN_FIN ? EPOLLRDHUP : 0) | (seen & SEEN_HUP ? EPOLLHUP : 0) |
-	       (seen & SEEN_ERR ? EPOLLERR : 0);
+	r->edge_in = sock_edge_in(r->s);
+	r->moves = sock_moves(r->s);
+	r->edge_out = sock_edge_out(r->s);
+	r->shuts = load_relaxed(&r->s->slot->shuts);
+	r->tcp_edge = r->state_told = 0;
+	/* Whether the program has seen the last edge is not known: it is told once more. */
+	r->fresh = true;
 }
 
-int reg_convert(struct epoll_reg *r, bool tagged, bool told)
+int reg_convert(struct epoll_reg *r, bool tagged)
 {
 	int rc = 0;
 
@@ -261,16 +264,8 @@ int reg_convert(struct epoll_reg *r, bool tagged, bool told)
 	r->converted = true;
 	if (load_relaxed(&r->in->mixed))
 		sock_want_times(r->s);
-	r->tcp_edge = r->said = 0;
-	r->tcp_noted = known(r->s);
-	r->past_end = r->tcp_noted & EPOLLRDHUP;
-	r->state_told = 0; /* with `fresh` */
-	/* Where it is not known whether the program has seen the last edge it is told once more. */
-	r->fresh = !told;
-	r->first = told && r->first;
 	r->queued = order_queued(r);
-	if (!told)
-		reg_begin(r);
+	begin(r);
 	atomic_fetch_add(&r->in->converted, 1);
 	/* What the kernel says first of its new registration is part of that one telling. */
 	store_relaxed(&r->in->kernel_turn, true);
@@ -416,7 +411,7 @@ void reg_take_spent(struct epoll_reg *r)
 	r->events = EPOLLONESHOT | (events & EPOLLET);
 	r->spent = true;
 	if (load_acquire(&r->s->slot->phase) != SLOT_FINAL) {
-		r->spent = reg_convert(r, false, false) == 0;
+		r->spent = reg_convert(r, false) == 0;
 	} else if (give_tag(r) == 0) { /* no bell: its MOD gives it back */
 		r->converted = true;
 		atomic_fetch_add(&r->in->converted, 1);
@@ -500,7 +495,7 @@ void epoll_on_attach(struct sock *s)
 		reason = instance_reason(in);
 		if (reason == VD_REASON_RAW && heeded)
 			reason = VD_REASON_NONE;
-		if (!reason && reg_convert(r, false, reg_all_told(r)))
+		if (!reason && reg_convert(r, false))
 			reason = VD_REASON_EPOLL;
 		if (reason)
 			fd = r->use_fd;

@@ -132,7 +132,7 @@ static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
 		return rc;
 	}
 	*refuse = reason;
-	if (ours && reg_convert(r, tagged, false) && !*refuse)
+	if (ours && reg_convert(r, tagged) && !*refuse)
 		*refuse = VD_REASON_EPOLL;
 	r->refused = *refuse != VD_REASON_NONE;
 	return 0;
@@ -185,7 +185,7 @@ static bool mod_converts(struct epoll_reg *r, const struct epoll_event *ev)
 		return false;
 	r->events = ev->events;
 	r->data = ev->data;
-	if (reg_convert(r, false, false) == 0)
+	if (reg_convert(r, false) == 0)
 		return true;
 	r->events = was.events;
 	r->data = was.data;

@@ -51,119 +51,99 @@ static uint32_t level_of(struct epoll_reg *r, uint32_t want)
  */
 #define KEY_IN	EPOLL_KEY_IN
 #define KEY_OUT LOOK_OUT
-/* Of the state, as events, and what this end has done itself. */
+/* States of the connection, as events, and what this end has done itself. */
 #define STATE_KERNEL  (EPOLLRDHUP | EPOLLHUP | EPOLLERR)
 #define STATE_SHUT_WR (1u << 16)
 #define STATE_SHUT_RD (1u << 17)
 #define STATE_BROKEN  (1u << 18)
 #define STATE_GONE    (1u << 19)
 #define STATE_FIN     (1u << 20) /* the peer's: EPOLLRDHUP is also told of our own end */
-/* Beside the kernel's events: bytes had come by TCP, and have been read since. */
-#define TCP_WAS_READ (1u << 21)
-/* And: it has told no more of the connection's end than before, but has told it again. */
-#define TCP_AGAIN (1u << 22)
-/* And: it has told of room, which somebody has lacked there, perhaps before the ring was taken up. */
-#define TCP_ROOM (1u << 23)
+#define STATE_OWN     (STATE_SHUT_WR | STATE_SHUT_RD | STATE_BROKEN)
 
-/* What events of the kernel's say of it. */
-static uint32_t ended(uint32_t seen, uint32_t events)
-{
-	return (events & (EPOLLHUP | EPOLLERR)) |
-	       ((events & EPOLLRDHUP) && !(seen & SEEN_SHUT_RD) ? STATE_FIN : 0);
-}
-
-/* What has come since the last report, with the keys that it wakes for. */
+/*
+ * What has come since the last report, with the keys that it wakes for. An edge may be told once
+ * more than on TCP, and is never lost: what has risen is noted as told where it was told, or where
+ * the level shows that nothing of it is left. A move of the connection is an edge of all that holds.
+ */
 struct edges {
 	uint64_t in, moves, out;
-	uint32_t seen, state, shuts;
-	bool fin_is_known, in_rose, out_rose, state_rose, only_moved;
+	uint32_t state, shuts;
+	bool in_came, in_moved, out_rose, waits;
 };
 
-static void state_read(struct edges *e, struct epoll_reg *r)
+/* What events say of the connection's state. */
+static uint32_t ended(uint32_t events)
+{
+	return (events & (EPOLLHUP | EPOLLERR)) | (events & EPOLLRDHUP ? STATE_FIN : 0);
+}
+
+static uint32_t state_of(struct epoll_reg *r)
 {
 	struct sock *s = r->s;
-	uint32_t seen = load_acquire(&s->slot->seen);
+	uint32_t seen = load_acquire(&s->slot->seen), heard = r->tcp_edge;
 
-	e->seen = seen;
-	e->fin_is_known = (seen & SEEN_FIN) || sock_has_fin(s);
-	e->state = ended(seen, r->tcp_edge) | (e->fin_is_known ? STATE_FIN : 0) |
-		   (seen & SEEN_HUP ? EPOLLHUP : 0) | (seen & SEEN_ERR ? EPOLLERR : 0) |
-		   (seen & SEEN_SHUT_WR ? STATE_SHUT_WR : 0) |
-		   (seen & SEEN_SHUT_RD ? STATE_SHUT_RD : 0) |
-		   (seen & SEEN_BROKEN ? STATE_BROKEN : 0) |
-		   (seen & SEEN_GONE ? STATE_GONE : 0);
-	e->shuts = load_relaxed(&s->slot->shuts);
-	e->state_rose = r->fresh || (e->state & ~r->state_told) != 0 ||
-			e->shuts != r->shuts || (r->tcp_edge & TCP_AGAIN);
+	/* After an own shutdown for reading the kernel says the same without the peer's end. */
+	if (seen & SEEN_SHUT_RD)
+		heard &= ~(uint32_t)EPOLLRDHUP;
+	return ended(heard) | ((seen & SEEN_FIN) || sock_has_fin(s) ? STATE_FIN : 0) |
+	       (seen & SEEN_HUP ? EPOLLHUP : 0) | (seen & SEEN_ERR ? EPOLLERR : 0) |
+	       (seen & SEEN_SHUT_WR ? STATE_SHUT_WR : 0) |
+	       (seen & SEEN_SHUT_RD ? STATE_SHUT_RD : 0) |
+	       (seen & SEEN_BROKEN ? STATE_BROKEN : 0) |
+	       (seen & SEEN_GONE ? STATE_GONE : 0);
 }
 
 static void edges_read(struct edges *e, struct epoll_reg *r, uint32_t want)
 {
-	bool came, moved, room;
-
 	/* Read before the level: what comes between them is a later edge. */
-	state_read(e, r);
+	e->state = state_of(r);
+	e->shuts = load_relaxed(&r->s->slot->shuts);
 	e->out = sock_edge_out(r->s);
 	e->in = sock_edge_in(r->s);
 	if ((int64_t)(e->in - r->edge_in) < 0 || lowat_lacks(r->s))
 		e->in = r->edge_in;
 	e->moves = sock_moves(r->s);
-	came = e->in != r->edge_in || (r->tcp_edge & (LOOK_IN | EPOLLPRI | TCP_WAS_READ));
-	/* Bytes that have changed their way may not have been seen as they came; past the end there are none. */
-	moved = e->moves != r->moves && !(e->state & STATE_FIN);
-	if ((came || moved) && sock_only_repeats(r->s, r->use_fd, r->edge_in, came)) {
-		came = moved = false;
-		e->in = r->edge_in;
-	}
-	e->in_rose = (want & KEY_IN) && (came || moved);
-	e->only_moved = !came;
-	/* Room on TCP is an edge by itself; that of the ring is one once somebody found it full, by a
-	 * send or a look, which is what sock_edge_out counts. Who has shut down has room for ever. */
-	room = (r->tcp_edge & EPOLLOUT) && !(e->state & STATE_SHUT_WR) &&
-	       ((r->tcp_edge & TCP_ROOM) ||
-		gate_state(&r->s->slot->gate_tx) != GATE_RING);
-	e->out_rose = (want & KEY_OUT) && (e->out != r->edge_out || room);
+	e->in_came = (want & KEY_IN) &&
+		     (e->in != r->edge_in || (r->tcp_edge & (LOOK_IN | EPOLLPRI)));
+	e->in_moved = (want & KEY_IN) && e->moves != r->moves;
+	/* Room of the ring is an edge once somebody found it full, by a send or a look. */
+	e->out_rose =
+		(want & KEY_OUT) && (e->out != r->edge_out || (r->tcp_edge & EPOLLOUT));
+	e->waits = r->fresh || e->shuts != r->shuts || (e->state & ~r->state_told);
 }
 
-/* The program has been told of these bits, or there was nothing to tell: then what the look has come upon
- * since the edges were read is a later edge. */
+/*
+ * Whether one has risen that the level shows. An end may be known from memory before the kernel
+ * hears of it, and is due then. A full ring's edge is due when there is room again.
+ */
+static bool is_due(const struct edges *e, struct epoll_reg *r, uint32_t bits)
+{
+	uint32_t shown = ended(bits) | STATE_OWN;
+
+	return r->fresh || e->shuts != r->shuts || (e->state & ~r->state_told & shown) ||
+	       e->in_came || (e->in_moved && (bits & KEY_IN)) ||
+	       (e->out_rose && (bits & (LOOK_OUT | LOOK_ALWAYS)));
+}
+
+/* The program has been told of these bits, or there was nothing to tell. */
 static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits,
 		       bool due)
 {
-	uint32_t told = due ? ended(e->seen, bits) : 0, state = e->state;
-	bool changed = e->moves != r->moves || e->shuts != r->shuts,
-	     room = due && e->out != r->edge_out &&
-		    !look_in_memory(r->s, LOOK_IN | LOOK_OUT);
-	/* After an own shutdown for reading the kernel says of the peer's end what it has said before. */
-	uint32_t heard = e->seen & SEEN_SHUT_RD ? 0 : r->tcp_edge;
+	uint32_t shown = ended(bits);
 
-	/* After an error that has ended it no FIN comes. */
-	if ((told & EPOLLERR) && (told & EPOLLHUP))
-		told |= STATE_FIN;
-	/* Behind an own shutdown for reading it changes no event: this one tells it, too. */
-	if (due && (e->seen & SEEN_SHUT_RD) &&
-	    ((load_acquire(&r->s->slot->seen) & SEEN_FIN) || sock_has_fin(r->s)))
-		told |= STATE_FIN;
-	/* TCP's end may come before the peer's last words, from another host. */
-	if (!e->fin_is_known)
-		state &= ~STATE_FIN;
-	r->state_told |= state | told;
+	/* What the look has come upon since the edges were read is told, too: not a peer's end
+	 * that the kernel says after an own shutdown for reading. */
+	if (!due || (e->state & STATE_SHUT_RD))
+		shown &= e->state;
+	/* An error that is not there any more has been read. */
+	r->state_told |= (e->state & (STATE_OWN | EPOLLERR)) | shown;
 	/* After ADD and MOD what was there already counts: see order_place. */
 	r->edge_before = r->fresh ? 0 : r->edge_in;
 	r->edge_in = e->in;
 	r->moves = e->moves;
 	r->shuts = e->shuts;
 	r->fresh = false;
-	r->tcp_noted |= (r->tcp_edge | bits) & STATE_KERNEL;
-	/* Whatever came before the FIN is read by who is told now. */
-	if (due && (bits & LOOK_IN) && (load_acquire(&r->s->slot->seen) & SEEN_FIN))
-		r->past_end = true;
-	/* What was told of the connection's end is no news when the kernel reports it too, nor is
-	 * the room that it reports along with that, or for a bound that was set, nor what made bytes
-	 * change their way, nor what this end has done: it is to do so at once. */
-	if ((e->state_rose && (bits & STATE_KERNEL & ~heard)) || changed || room)
-		store_relaxed(&r->in->ask_now, true);
-	r->tcp_edge &= ~(uint32_t)(LOOK_IN | EPOLLPRI | TCP_WAS_READ | TCP_AGAIN);
+	r->tcp_edge &= ~(uint32_t)(LOOK_IN | EPOLLPRI);
 }
 
 /* There is something to tell of one that has stayed with us: the kernel tells it, as it looks now. */
@@ -187,37 +167,24 @@ static bool is_left(struct epoll_reg *r)
 	return !r->converted;
 }
 
-/* Of what has changed its way nothing is there. Behind an own shutdown for reading the level does not say so. */
-static bool moved_nothing(const struct edges *e, struct epoll_reg *r, uint32_t bits)
-{
-	return !(bits & KEY_IN) ||
-	       ((e->state & STATE_SHUT_RD) && sock_inq_hint(r->s, r->use_fd) == 0);
-}
-
 static uint32_t edge_report(struct epoll_reg *r, uint32_t want, bool take)
 {
+	uint32_t bits = 0, due = 0;
 	struct edges e;
-	uint32_t bits = 0, due;
 
 	sock_serve_heard(r->s, r->use_fd);
 	edges_read(&e, r, want);
-	if (e.in_rose || e.out_rose || e.state_rose)
+	if (e.in_came || e.in_moved || e.out_rose || e.waits) {
 		bits = level_of(r, want | EPOLLRDHUP);
-	if (e.in_rose && e.only_moved && moved_nothing(&e, r, bits))
-		e.in_rose = false;
-	due = e.in_rose || e.out_rose || e.state_rose ? bits & want : 0;
-	/* A full ring's edge is due when there is room again. */
-	if (!e.in_rose && !e.state_rose && !(due & (LOOK_OUT | LOOK_ALWAYS)))
-		due = 0;
-	if (due && goes_back(r))
-		return 0;
-	if (!due && take && is_left(r))
+		due = is_due(&e, r, bits) ? bits & want : 0;
+	}
+	if ((due && goes_back(r)) || (!due && take && is_left(r)))
 		return 0;
 	if (take)
 		edges_take(&e, r, bits, due != 0);
 	if (take && (due & LOOK_OUT)) {
 		r->edge_out = e.out;
-		r->tcp_edge &= ~(uint32_t)(EPOLLOUT | TCP_ROOM);
+		r->tcp_edge &= ~(uint32_t)EPOLLOUT;
 	}
 	return due;
 }
@@ -403,138 +370,34 @@ static void bell_heard(struct epoll_reg *r)
 			heard(o);
 }
 
-/* After an own shutdown for reading EPOLLRDHUP does not speak of the peer, whose bytes go on: over
- * TCP, where it has left the ring. */
-static bool bytes_may_come(struct sock *s, uint32_t seen)
-{
-	return (seen & SEEN_SHUT_RD) && sock_peer_has_left(s);
-}
-
 /*
- * The end of a connection of which this very call has told from memory: the kernel would have told
- * of all that holds at once, so what is new joins that event.
+ * What the TCP descriptor reported. Beside the ring that is no word of bytes or of room: no bytes
+ * come by TCP before the peer has left the ring, and room is told as what is sent goes there.
  */
-static void join_told(struct batch *b, struct epoll_reg *r)
-{
-	uint32_t bits, want = (r->events & LEVEL_BITS) | LOOK_ALWAYS;
-
-	if (r->events & EPOLLET)
-		bits = edge_report(r, want, true);
-	else
-		bits = level_of(r, want);
-	for (int i = 0; i < b->n; i++) {
-		if (b->ev[i].data.u64 != r->data.u64)
-			continue;
-		b->ev[i].events |= bits;
-		break;
-	}
-}
-
-/* Of what comes in and has room, that which this very call has told of: it is told no second time. */
-static uint32_t told_of(const struct batch *b, const struct epoll_reg *r)
-{
-	uint32_t bits = 0;
-
-	for (int i = 0; i < b->n; i++)
-		if (b->ev[i].data.u64 == r->data.u64)
-			bits |= b->ev[i].events;
-	/* Who has asked for other things that come in has been told what holds of those. */
-	return (bits & LOOK_IN || !(r->events & LOOK_IN) ? LOOK_IN : 0) |
-	       (bits & LOOK_OUT ? LOOK_OUT : 0);
-}
-
-/*
- * Of one that has stayed with us the kernel alone tells, and each wake-up is an edge: also a change of state after which
- * no more of the connection's end holds than before, as a second shutdown is.
- */
-static bool is_told_again(struct epoll_reg *r, uint32_t events)
-{
-	uint32_t state = events & STATE_KERNEL, news = state & ~r->said;
-
-	r->said |= state;
-	return load_acquire(&r->s->slot->phase) == SLOT_FINAL && r->aside && state &&
-	       !news;
-}
-
-/*
- * The ring may be taken up by another sender before this is told. There the first word of room may be for who
- * lacked it before: after that nobody lacks it on TCP. Bytes that come once more are no edge.
- */
-static bool is_room(struct epoll_reg *r, uint32_t events)
-{
-	struct slot *slot = r->s->slot;
-
-	if (!(events & EPOLLOUT) || (events & STATE_KERNEL))
-		return false;
-	if (gate_state(&slot->gate_tx) != GATE_RING)
-		return true;
-	/* Not up yet: the next one. */
-	if (r->ups == load_relaxed(&r->s->out->down_epoch) + 1 ||
-	    ((events & LOOK_IN) && load_relaxed(&slot->rewinding)))
-		return false;
-	r->ups = load_relaxed(&r->s->out->up_epoch);
-	return true;
-}
-
-/* Says what the TCP descriptor reported, unless it only repeats what is known: the slot
- * counts each note as an edge. */
 static void tcp_heard(struct epoll_reg *r, uint32_t events)
 {
-	uint32_t news = events & ~r->tcp_noted & (LOOK_IN | LOOK_KERNEL);
 	struct slot *slot = r->s->slot;
 	uint32_t seen = load_acquire(&slot->seen);
-	bool ring = gate_state(&slot->gate_rx) == GATE_RING;
-	struct batch *told = r->in->absorbing;
-	bool has_end;
 
 	/* After an own shutdown for reading the event looks the same with the peer's end. */
-	if ((events & EPOLLRDHUP) && (seen & (SEEN_SHUT_RD | SEEN_FIN)) == SEEN_SHUT_RD) {
+	if ((events & EPOLLRDHUP) && (seen & (SEEN_SHUT_RD | SEEN_FIN)) == SEEN_SHUT_RD)
 		sock_look(r->s, r->use_fd);
-		seen = load_acquire(&slot->seen);
-	}
-	has_end = (seen & SEEN_FIN) || ended(seen, events & EPOLLRDHUP);
-	if (is_told_again(r, events))
-		r->tcp_edge |= TCP_AGAIN;
+	sock_note_kernel(r->s, events);
 	if (events & STATE_KERNEL)
 		order_end_heard(r);
-	if (told && r->told_at != told->scan)
-		told = NULL;
-	/* Woken for bytes that are not there any more. */
-	if (!ring && !told && !(events & (LOOK_IN | STATE_KERNEL)))
-		events |= TCP_WAS_READ;
-	if (told)
-		events &= ~told_of(told, r);
-	if (is_room(r, events))
-		events |= TCP_ROOM;
-	if (!(events & STATE_KERNEL))
-		told = NULL;
-	/* With the end of a connection comes room, to whom this very call has told of both. */
-	if (told)
-		events &= ~(uint32_t)EPOLLOUT;
-	/* Past a FIN the descriptor stays readable. But what memory has told of the end runs
-	 * ahead of the kernel's, and so may our own shutdown: bytes that are still under way are news
-	 * when they come, also where another call has met the kernel's end before it was heard here. */
-	if (((seen & SEEN_FIN) && (ring || r->past_end)) ||
-	    (ring && (((r->tcp_noted & EPOLLRDHUP) && !bytes_may_come(r->s, seen)) ||
-		      sock_has_fin(r->s)))) {
-		news &= ~(uint32_t)LOOK_IN;
-		events &= ~(uint32_t)LOOK_IN;
-	}
+	if (gate_state(&slot->gate_rx) == GATE_RING && !sock_peer_has_left(r->s))
+		events &= ~(uint32_t)(LOOK_IN | EPOLLRDBAND);
+	if (gate_state(&slot->gate_tx) == GATE_RING)
+		events &= ~(uint32_t)LOOK_OUT;
 	r->tcp_edge |= events;
-	r->past_end |= has_end;
 	if (!r->spent)
 		reg_heat(r);
-	if (news)
-		sock_note_kernel(r->s, events);
-	if (told && (news & STATE_KERNEL))
-		join_told(told, r);
 }
 
 void tag_heard(struct instance *in, const struct epoll_event *ev)
 {
 	bool bell;
 	struct epoll_reg *r = tag_reg(ev->data.u64, &bell);
-	uint32_t events = ev->events;
 
 	/* A tag may have been under way while its record went, or became another connection's. */
 	if (r->in == in && r->converted && tag_of(r, bell) == ev->data.u64 &&
@@ -545,9 +408,9 @@ void tag_heard(struct instance *in, const struct epoll_event *ev)
 			bell_heard(r);
 			sock_hear_bell(r->s);
 			sock_service(r->s, r->use_fd);
-		} else if (!r->first || reg_first_word(r, &events)) {
-			tcp_heard(r, events);
-			if ((events & (EPOLLIN | EPOLLRDHUP)) == EPOLLIN)
+		} else {
+			tcp_heard(r, ev->events);
+			if ((ev->events & (EPOLLIN | EPOLLRDHUP)) == EPOLLIN)
 				sock_check_bypass(r->s, r->use_fd);
 		}
 	}

@@ -34,13 +34,6 @@ static APART int ask_first(struct call *c)
 	return call_ask_again(c, c->ev, n, c->max);
 }
 
-static void absorb(struct call *c, struct batch *told)
-{
-	instance_lock(c->in);
-	c->in->absorbing = told;
-	instance_unlock(c->in);
-}
-
 /*
  * Puts the kernel's events before what memory has had since its last report. Whatever came
  * before that is there by now: also a connection that has cooled down, of which the kernel
@@ -55,9 +48,7 @@ static APART int ask_after(struct call *c, int n)
 		order_told(c->in, raw, more);
 		return n;
 	}
-	absorb(c, &c->found);
 	kept = instance_translate(c->in, raw, more, raw);
-	absorb(c, NULL);
 	kept = call_ask_again(c, raw, kept, c->max - n);
 	instance_lock(c->in);
 	c->found.max = c->max - kept;

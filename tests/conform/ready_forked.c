@@ -74,7 +74,7 @@ CASE(nested_forked_after_urgent_bytes, ANYWAY)
 	forked_after(leave_urgent);
 }
 
-/* ---- an edge that has been told is none after a fork ---- */
+/* ---- what comes after a fork is told ---- */
 
 static void forked_told(uint32_t events, uint32_t outer, size_t unread, bool pending)
 {
@@ -86,9 +86,9 @@ static void forked_told(uint32_t events, uint32_t outer, size_t unread, bool pen
 	NEED(pipe(pipe_fds) == 0 && write(pipe_fds[1], "x", 1) == 1);
 	send_pattern(p.c, 0, unread);
 	wait_inq(p.s, (int)unread);
-	ep_add(in, p.s, events | EPOLLET, 1);
+	ep_add(in, p.s, events | EPOLLET, 1 | MAY_REPEAT);
 	ep_show(in, 0);
-	ep_add(out, in, EPOLLIN | outer, 2);
+	ep_add(out, in, EPOLLIN | outer, 2 | MAY_REPEAT);
 	ep_show(out, 0);
 	say_result("recv", recv(p.c, &byte, 1, MSG_DONTWAIT));
 	ep_show(out, 0);

@@ -269,59 +269,8 @@ CASE(nested_key_of_own_end, READY)
 			send_pattern(w.p.c, 0, 100);
 			wait_inq(w.p.s, 100);
 			show(&w, "bytes");
-			NEED(shutdown(w.p.s, SHUT_RD) == 0);
-			show(&w, "again");
 			NEED(shutdown(w.p.s, SHUT_WR) == 0);
 			wait_events(w.p.c, POLLRDHUP);
 			unwatch(&w);
 		}
-}
-
-/* What a dead connection's end is told of once more, by an act of another process. */
-static void dead(enum way way, uint32_t mask, int how)
-{
-	struct linger now = {1, 0};
-	struct watched w;
-	pid_t pid;
-	struct signal_pipe go = signal_pipe();
-	int channel[2];
-
-	NEED(socketpair(AF_UNIX, SOCK_STREAM, 0, channel) == 0);
-	pid = fork();
-	NEED(pid >= 0);
-	if (pid == 0) {
-		int fd = receive_fd(channel[1]);
-
-		signal_wait(go);
-		_exit(shutdown(fd, SHUT_WR) == 0 ? 0 : errno);
-	}
-	w = watch(mask, way);
-	say("%d, mask %x, %d", way, mask, how);
-	show(&w, "added");
-	if (how == 1)
-		NEED(setsockopt(w.p.c, SOL_SOCKET, SO_LINGER, &now, sizeof(now)) == 0);
-	if (how == 2)
-		NEED(shutdown(w.p.s, SHUT_WR) == 0 && shutdown(w.p.c, SHUT_WR) == 0);
-	close(w.p.c);
-	w.p.c = -1;
-	wait_events(w.p.s, how ? POLLHUP : POLLRDHUP);
-	show(&w, "dead");
-	send_fd(channel[0], w.p.s);
-	show(&w, "passed");
-	signal_send(go);
-	say("shutdown: %d", child_status(pid));
-	show(&w, "shut elsewhere");
-	close(channel[0]);
-	close(channel[1]);
-	close(w.outer);
-	close(w.in);
-	close(w.p.s);
-}
-
-CASE(nested_key_of_the_dead, READY)
-{
-	for (enum way way = POLLED; way < WAYS; way++)
-		for (size_t i = 0; i < MASKS; i++)
-			for (int how = 0; how < 3; how++)
-				dead(way, masks[i], how);
 }

@@ -25,7 +25,7 @@ static void renew_both(int ep, const int fd[2], uint32_t mask, bool anew)
 		if (anew)
 			NEED(ep_ctl(ep, EPOLL_CTL_DEL, fd[i], 0, 0) == 0);
 		NEED(ep_ctl(ep, anew ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd[i],
-			    mask | EPOLLET, (uint64_t)i) == 0);
+			    mask | EPOLLET, (uint64_t)i | MAY_REPEAT) == 0);
 	}
 	ep_show(ep, 0);
 }
@@ -37,7 +37,7 @@ static void in_turn_renewed(uint32_t one, uint32_t other, bool anew, bool warm)
 	uint64_t at[2] = {0, 0};
 
 	for (int i = 0; i < 2; i++)
-		ep_add(ep, fd[i], one | EPOLLET, (uint64_t)i);
+		ep_add(ep, fd[i], one | EPOLLET, (uint64_t)i | MAY_REPEAT);
 	ep_drain(ep);
 	for (int i = 0; i < 40; i++) {
 		int to = ~i & 1;
