@@ -6,6 +6,7 @@
 #include <sys/select.h>
 #include <time.h>
 
+#include "base/kernel.h"
 #include "base/sigsafe.h"
 #include "preload/hook.h"
 #include "readiness/epoll.h"
@@ -26,6 +27,39 @@ static bool mask_is_good(const sigset_t *mask)
 {
 	return !mask || crit_readable(mask, NSIG / 8);
 }
+
+/*
+ * A call's mask holds until it returns, also where the call sleeps more than once. A signal that it
+ * blocks is handled after the call, and does not end it. What it lets in comes in the sleeps.
+ */
+struct held_mask {
+	uint64_t before;
+	bool held;
+};
+
+static struct held_mask mask_hold(const sigset_t *mask)
+{
+	struct held_mask h = {0, false};
+
+	h.held = mask && kernel_call4(SYS_rt_sigprocmask, SIG_BLOCK, (long)mask,
+				      (long)&h.before, sizeof(h.before)) == 0;
+	return h;
+}
+
+static void mask_release(const struct held_mask *h)
+{
+	if (h->held)
+		kernel_call4(SYS_rt_sigprocmask, SIG_SETMASK, (long)&h->before, 0,
+			     sizeof(h->before));
+}
+
+#define UNDER_MASK(mask, call)                                                           \
+	({                                                                               \
+		struct held_mask held_ = mask_hold(mask);                                \
+		int told_ = (call);                                                      \
+		mask_release(&held_);                                                    \
+		told_;                                                                   \
+	})
 
 static const struct timespec at_once;
 
@@ -58,7 +92,7 @@ HOOK int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 	if (left_any() || !hook_poll_concerns(fds, n) || !mask_is_good(mask))
 		return REAL(ppoll)(fds, n, timeout, mask);
 	hook_cancel_point();
-	return (int)ret_keeping(ready_poll(fds, n, timeout, mask));
+	return (int)ret_keeping(UNDER_MASK(mask, ready_poll(fds, n, timeout, mask)));
 }
 
 static unsigned long set_word(const fd_set *set, int i)
@@ -188,7 +222,8 @@ HOOK int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *
 	if (left_any() || !hook_select_concerns(n, r, w, e) || !mask_is_good(mask))
 		return REAL(pselect)(n, r, w, e, timeout, mask);
 	hook_cancel_point();
-	return (int)ret_keeping(ready_select(n, r, w, e, timeout, mask));
+	return (int)ret_keeping(
+		UNDER_MASK(mask, ready_select(n, r, w, e, timeout, mask)));
 }
 
 static int epoll_created(int fd)
@@ -241,7 +276,7 @@ static int wait_masked(int epfd, struct epoll_event *ev, int max,
 
 	if (!mask_copied(&mask, &copy))
 		return -EFAULT;
-	return ready_epoll_wait(epfd, ev, max, timeout, mask);
+	return UNDER_MASK(mask, ready_epoll_wait(epfd, ev, max, timeout, mask));
 }
 
 /* The time comes first, then the mask, then the rest. */
