@@ -11,12 +11,16 @@
 #include "conn/promise.h"
 #include "conn/switch.h"
 
-/* Looks at the kernel's queue without taking: -EAGAIN, 0 at its end, 1, or the error. */
+/* Looks at the kernel's queue without taking: -EAGAIN, 0 at its end, 1, or the error. The
+ * first look takes away what a call has left in the socket. */
 static ssize_t probe_kernel(int fd)
 {
 	char byte;
-	return kernel_call6(SYS_recvfrom, fd, (long)&byte, 1, MSG_PEEK | MSG_DONTWAIT, 0,
-			    0);
+	long n = 0;
+	for (int looks = 0; looks < 2 && (looks == 0 || rx_is_left_behind(n)); looks++)
+		n = kernel_call6(SYS_recvfrom, fd, (long)&byte, 1,
+				 MSG_PEEK | MSG_DONTWAIT, 0, 0);
+	return n;
 }
 
 static bool is_reset(int fd)

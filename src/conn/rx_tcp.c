@@ -146,7 +146,7 @@ ssize_t rx_read_kernel(struct sock *s, int fd, struct iov_cursor *to, size_t cap
 	}
 	if (n < 0) {
 		/* The kernel has told an error, and will not again. */
-		if (n != -EAGAIN && n != -EINTR && n != -EFAULT)
+		if (n != -EAGAIN && !rx_is_left_behind(n))
 			seen_add(s->slot, SEEN_ERR);
 		return n;
 	}

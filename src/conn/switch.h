@@ -80,6 +80,12 @@ bool rx_is_taken_past_us(struct sock *s, int fd);
 int rx_bounded(struct sock *s, int fd, int queued);
 /* TCP has something. Where it has nothing, a look for more would take the error that waits. */
 bool rx_is_queued(int fd);
+/* An errno is no error of the connection: recvmmsg leaves what ends a further message to
+ * the next call, also the kernel's own sign for a call that begins anew (512 and on). */
+static inline bool rx_is_left_behind(long n)
+{
+	return n <= -512 || n == -EINTR || n == -EFAULT || n == -EINVAL || n == -EMSGSIZE;
+}
 struct iov_cursor;
 /* At most cap bytes, without blocking. */
 ssize_t rx_read_kernel(struct sock *s, int fd, struct iov_cursor *to, size_t cap,
