@@ -22,7 +22,6 @@
 #include "conn/rx_give.h"
 #include "conn/rx_rest.h"
 #include "conn/shown.h"
-#include "conn/stay.h"
 #include "conn/switch.h"
 #include "conn/trace.h"
 #include "ring/iov.h"
@@ -426,20 +425,19 @@ static ssize_t wait_and_take(struct wait *w, struct iov_cursor *to, int flags, b
 }
 
 static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, int iovcnt,
-		      int flags, bool amid)
+		      int flags)
 {
 	struct iov_cursor to = iov_start(iov, iovcnt);
 	int saved = errno, fd = w.fd;
 	size_t done = 0;
 	ssize_t n;
-	w.some = amid;
 	w.at = &to;
 	flags = wait_begin(&w, flags);
 	if (iov_at_end(&to))
 		return take_nothing(s, &w, flags);
 	for (;;) {
 		struct iov_cursor begin = to;
-		n = take_locked(s, &w, &to, flags, amid || done > 0);
+		n = take_locked(s, &w, &to, flags, done > 0);
 		if (n == SOCK_KERNEL && done == 0 && rx_is_marked(&w, flags)) {
 			n = rx_rest_at_mark(&w, &to, flags);
 			if (n < 0)
@@ -464,7 +462,7 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 				break;
 			continue;
 		} else if (n == -EAGAIN) {
-			n = wait_and_take(&w, &to, flags, amid || done > 0);
+			n = wait_and_take(&w, &to, flags, done > 0);
 			if (n < 0)
 				break;
 			done += (size_t)n;
@@ -494,7 +492,7 @@ static ssize_t rx_run(struct sock *s, struct wait w, const struct iovec *iov, in
 	errno = saved;
 	if (n == -ENODATA)
 		n = 0;
-	if (n == -EBADF && !amid) /* another may be there by now */
+	if (n == -EBADF) /* another may be there by now */
 		n = SOCK_KERNEL;
 	return done > 0 ? (ssize_t)done : n;
 }
@@ -521,17 +519,7 @@ ssize_t rx_recv(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 	w.interruptions = interruptions;
 	w.generation = generation;
 	w.spun = spun;
-	return rx_run(s, w, iov, iovcnt, flags, false);
-}
-
-ssize_t rx_recv_more(const struct stay *y, struct sock *s, int fd,
-		     const struct iovec *iov, int iovcnt, int flags)
-{
-	struct wait w = wait_start(s, fd, EPOLLIN);
-	/* Urgent data ends a message, and the next one passes it. */
-	bool amid = gate_state(&s->slot->gate_rx) == GATE_RING || !rx_is_at_mark(fd);
-	w.handlers = y->handlers;
-	return rx_run(s, w, iov, iovcnt, flags, amid);
+	return rx_run(s, w, iov, iovcnt, flags);
 }
 
 /* The part of what a peek has shown on the near side of a boundary: what is behind may be

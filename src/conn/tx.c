@@ -20,7 +20,6 @@
 #include "conn/conn.h"
 #include "conn/peer_hint.h"
 #include "conn/quick_move.h"
-#include "conn/stay.h"
 #include "conn/switch.h"
 #include "conn/trace.h"
 #include "ring/iov.h"
@@ -295,17 +294,13 @@ static size_t total_bytes(const struct iovec *iov, int iovcnt)
  * block. */
 #define FILE_SEND_BYTES 65536
 
-static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags,
-		      const struct stay *amid)
+static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 {
 	struct wait w = wait_start(s, fd, EPOLLOUT);
 	int saved = errno;
 	ssize_t done = 0, n = 0;
 	flags = wait_begin(&w, flags);
 	w.at = src->is_file ? NULL : &src->from;
-	w.some = amid;
-	if (amid)
-		w.handlers = amid->handlers;
 	/* Another thread may have made the array shorter before it was kept. */
 	while (src->left > 0 && (src->is_file || !iov_at_end(&src->from))) {
 		bool hold = (flags & MSG_MORE) || (special_of(s->slot) & TX_CORKED);
@@ -411,20 +406,7 @@ ssize_t tx_send(struct sock *s, int fd, const struct iovec *iov, int iovcnt, int
 	}
 	struct source src = {.from = iov_start(iov, iovcnt),
 			     .left = total_bytes(iov, iovcnt)};
-	return tx_run(s, fd, &src, flags, NULL);
-}
-
-ssize_t tx_send_of(struct stay *y, struct sock *s, int fd, const struct iovec *iov,
-		   int iovcnt, int flags)
-{
-	if (y && !y->some)
-		y->handlers = crit_handlers();
-	if (!y || !y->some)
-		return tx_send(s, fd, iov, iovcnt, flags);
-	struct source src = {.from = iov_start(iov, iovcnt),
-			     .left = total_bytes(iov, iovcnt)};
-	wait_tell_cpu(s);
-	return tx_run(s, fd, &src, flags, y);
+	return tx_run(s, fd, &src, flags);
 }
 
 ssize_t tx_send_none(struct sock *s, int fd, int flags)
@@ -483,7 +465,7 @@ ssize_t tx_sendfile(struct sock *s, int fd, int in_fd, off64_t *offset, size_t c
 	src.device = st.st_dev;
 	src.inode = st.st_ino;
 	wait_tell_cpu(s);
-	ssize_t n = tx_run(s, fd, &src, 0, NULL);
+	ssize_t n = tx_run(s, fd, &src, 0);
 	if (n != -EINVAL || !src.is_odd)
 		return n;
 	/* It cannot be read to any place (O_DIRECT), and that is no error that was kept. The kernel may send it all the same. */

@@ -21,7 +21,6 @@
 #include "base/sections.h"
 #include "base/sigsafe.h"
 #include "conn/kernel_call.h"
-#include "conn/stay.h"
 
 #define HOOK __attribute__((visibility("default")))
 
@@ -501,7 +500,7 @@ static inline const struct iovec *hook_vector_own(const struct iovec *iov, size_
 }
 
 ssize_t hook_recv_cut(struct sock *s, int fd, const struct iovec *iov, int count,
-		      int flags, const struct stay *more);
+		      int flags);
 /* A piece of several lies over the array itself, which the kernel has read by then. */
 static inline bool hook_vector_holds_itself(const struct iovec *iov, size_t count)
 {
@@ -515,20 +514,17 @@ static inline bool hook_vector_holds_itself(const struct iovec *iov, size_t coun
 	}
 	return false;
 }
-/* Receives to a vector of `total` bytes, and no more than the kernel moves in one call. `more`: a further message of that
- * call, or NULL. */
+/* Receives to a vector of `total` bytes: no more than the kernel moves in one call. */
 static inline ssize_t hook_recv_vector(struct sock *s, int fd, const struct iovec *iov,
-				       int count, int flags, size_t total,
-				       const struct stay *more)
+				       int count, int flags, size_t total)
 {
 	struct iovec one;
 
 	if (__builtin_expect(total > SOCK_MOVE_MAX, 0) ||
 	    __builtin_expect(hook_vector_holds_itself(iov, (size_t)count), 0))
-		return hook_recv_cut(s, fd, iov, count, flags, more);
+		return hook_recv_cut(s, fd, iov, count, flags);
 	iov = hook_vector_own(iov, (size_t)count, &one);
-	return more ? rx_recv_more(more, s, fd, iov, count, flags)
-		    : rx_recv(s, fd, iov, count, flags);
+	return rx_recv(s, fd, iov, count, flags);
 }
 
 /* ---- descriptors passed in messages (rights.c) ---- */

@@ -84,7 +84,7 @@ HOOK ssize_t readv(int fd, const struct iovec *iov, int count)
 	if (!s || !vector_moves_bytes(iov, count, &total))
 		return REAL(readv)(fd, iov, count);
 	return HOOK_RX(s, fd, REAL(readv)(fd, iov, count),
-		       hook_recv_vector(s, fd, iov, count, 0, total, NULL));
+		       hook_recv_vector(s, fd, iov, count, 0, total));
 }
 
 HOOK_PARTS(write, tx_enter, counted_tx_over, (int fd, const void *buf, size_t len),
@@ -178,8 +178,7 @@ static ssize_t rwf_recv(struct sock *s, int fd, const struct iovec *iov, int cou
 	int msg = rwf_to_msg(flags);
 
 	return msg < 0 ? msg
-		       : hook_recv_vector(s, fd, iov, count, msg & MSG_DONTWAIT, total,
-					  NULL);
+		       : hook_recv_vector(s, fd, iov, count, msg & MSG_DONTWAIT, total);
 }
 
 static ssize_t rwf_send(struct sock *s, int fd, const struct iovec *iov, int count,

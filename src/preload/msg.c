@@ -4,18 +4,17 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
-#include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 
 #include "base/atomic.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/sections.h"
 #include "base/sigsafe.h"
-#include "conn/stay.h"
 #include "conn/timeout.h"
 #include "preload/hook.h"
-#include "preload/msg_time.h"
 
 /* Urgent data and the error queue never hold bytes of the stream: they stay the kernel's. SO_ZEROCOPY
  * alone changes nothing: a send must ask for it. */
@@ -129,11 +128,10 @@ static size_t control_inq(const struct msghdr *msg, int inq, int *flags)
 
 /* `msg` is the copy that header_read made of `to`. */
 static ssize_t recvmsg_direct(struct sock *s, int fd, const struct msghdr *msg,
-			      size_t total, struct msghdr *to, int flags,
-			      const struct stay *more)
+			      size_t total, struct msghdr *to, int flags)
 {
-	ssize_t n = hook_recv_vector(s, fd, msg->msg_iov, (int)msg->msg_iovlen, flags,
-				     total, more);
+	ssize_t n =
+		hook_recv_vector(s, fd, msg->msg_iov, (int)msg->msg_iovlen, flags, total);
 	int told = flags & MSG_CMSG_CLOEXEC;
 	size_t control = 0;
 
@@ -148,7 +146,7 @@ static ssize_t recvmsg_direct(struct sock *s, int fd, const struct msghdr *msg,
 	return n;
 }
 
-HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
+static ssize_t recv_message(int fd, struct msghdr *msg, int flags)
 {
 	struct sock *s = fd_sock(fd);
 	struct msghdr head;
@@ -158,7 +156,7 @@ HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 	if (s && !(flags & (RX_KERNEL_FLAGS | MSG_COMPAT)) &&
 	    header_read(msg, &head, &total))
 		return HOOK_RX(s, fd, REAL(recvmsg)(fd, msg, flags),
-			       recvmsg_direct(s, fd, &head, total, msg, flags, NULL));
+			       recvmsg_direct(s, fd, &head, total, msg, flags));
 	rights_room(msg, 1);
 	n = REAL(recvmsg)(fd, msg, flags);
 	if (n >= 0 && msg->msg_controllen > 0)
@@ -166,7 +164,12 @@ HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 	return n;
 }
 
-/* An error that waits is told before any bytes. Taken: 0 or -errno. */
+HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
+{
+	return recv_message(fd, msg, flags);
+}
+
+/* The kernel tells an error that waits before any bytes. Taken: 0 or -errno. */
 static int pending_error(struct sock *s, int fd)
 {
 	int error = 0;
@@ -180,106 +183,73 @@ static int pending_error(struct sock *s, int fd)
 	return error ? -error : -own;
 }
 
-/* A further message, where an error stands behind the first ones: it waits. */
-static ssize_t recvmmsg_more(struct stay *stay, int fd, const struct msghdr *head,
-			     size_t total, struct mmsghdr *to, int flags)
+/* A further message begins only where there are bytes for it: no error, and no end, is
+ * told to a call that has something else to tell. */
+static bool has_more(struct sock *s, int fd)
 {
-	int saved = errno, r;
-	ssize_t n;
+	int bytes = 0, r;
 
-	do { /* the kernel would begin a sleep of its own anew behind a signal */
-		n = recvmsg_direct(stay->s, fd, head, total, &to->msg_hdr, flags, stay);
-		r = n == SOCK_KERNEL ? stay_sleeps(stay, flags) : 0;
-		fd = stay->fd;
-	} while (r > 0);
-	if (r < 0)
-		return r;
-	if ((n == 0 || n == SOCK_KERNEL) && (sock_level(stay->s, fd) & EPOLLERR))
-		return -ECONNRESET;
-	if (n == SOCK_KERNEL) {
-		n = recvmsg(fd, &to->msg_hdr, flags);
-		n = n < 0 ? -errno : n;
-		errno = saved;
-	}
-	return n;
+	if (fd_sock(fd) != s)
+		return false;
+	r = sock_inq(s, fd, &bytes);
+	if (r == SOCK_KERNEL)
+		r = REAL(ioctl)(fd, FIONREAD, &bytes);
+	return r == 0 && bytes > 0;
 }
 
-static ssize_t recvmmsg_one(struct stay *y, int fd, struct mmsghdr *to, int flags)
+/* One message after the other, until it is so late. The first one waits if it may, the
+ * others do not. How many, or -1. */
+static int recv_messages(struct sock *s, int fd, struct mmsghdr *msgs, unsigned count,
+			 int flags, int64_t end)
 {
-	struct msghdr head;
-	size_t total;
-	ssize_t n;
-
-	if (!header_read(&to->msg_hdr, &head, &total))
-		return REAL(recvmsg)(fd, &to->msg_hdr, flags) < 0 ? -errno : -EINVAL;
-	flags &= ~MSG_WAITFORONE;
-	n = y->some ? recvmmsg_more(y, fd, &head, total, to, flags)
-		    : recvmsg_direct(y->s, fd, &head, total, &to->msg_hdr, flags, NULL);
-	if (n >= 0 && FIELD_WRITE(to, msg_len, (unsigned)n) < 0)
-		return -EFAULT;
-	return n;
-}
-
-/* The kernel leaves the error of a further message to the next call. That of the connection stays
- * where it is. So it does with a signal where there is a timeout; without one what it leaves has no
- * name, and is not told here. */
-static void error_waits(struct sock *s, ssize_t error)
-{
-	if (error == -EFAULT || error == -EINVAL || error == -EMSGSIZE ||
-	    (error == -EINTR && timeout_ns(s, TIMEOUT_RX) != TIMEOUT_NEVER))
-		sock_keep_error(s, (int)-error);
-}
-
-/* As the kernel: the time is looked at only after each message, and written back. */
-static ssize_t recvmmsg_held(struct sock *s, struct stay *stay, struct mmsghdr *msgs,
-			     unsigned count, int flags, struct timespec *timeout)
-{
-	struct timespec end = {0, 0}, left;
 	unsigned done = 0;
-	int r = timeout ? time_end(timeout, &end) : 0;
+	int saved = errno, error = pending_error(s, fd);
 
-	if (r == 0)
-		r = pending_error(s, stay->fd);
-	if (r < 0)
-		return r;
-	while (done < count && done < UIO_MAXIOV) {
-		int fd = done ? stay_number(stay) : stay->fd;
-		ssize_t n = recvmmsg_one(stay, fd, &msgs[done], flags);
+	if (error < 0)
+		return (int)ret_errno(error);
+	flags &= ~MSG_WAITFORONE;
+	while (done < count &&
+	       (done == 0 || (has_more(s, fd) &&
+			      (end == INT64_MAX || (int64_t)clock_now_ns() < end)))) {
+		ssize_t n = recv_message(fd, &msgs[done].msg_hdr, flags);
 
-		if (n < 0 && done > 0) {
-			error_waits(s, n);
-			return done;
-		}
+		if (n >= 0 && FIELD_WRITE(&msgs[done], msg_len, (unsigned)n) < 0)
+			n = ret_errno(-EFAULT);
 		if (n < 0)
-			return n;
+			break;
+		flags |= MSG_DONTWAIT;
 		done++;
-		stay->some = true;
-		if (flags & MSG_WAITFORONE)
-			flags |= MSG_DONTWAIT;
-		if (timeout) {
-			bool more = time_left(&end, &left);
-
-			if (crit_copy(timeout, &left, sizeof(left)) < 0)
-				return -EFAULT;
-			if (!more)
-				break;
-		}
 	}
-	return done;
+	if (done == 0 && count > 0)
+		return -1;
+	errno = saved;
+	return (int)done;
 }
 
-static ssize_t recvmmsg_direct(struct sock *s, int fd, struct mmsghdr *msgs,
-			       unsigned count, int flags, struct timespec *timeout)
+/* The kernel looks at the time behind each message, and writes back what is left. */
+static int recv_messages_within(struct sock *s, int fd, struct mmsghdr *msgs,
+				unsigned count, int flags, struct timespec *timeout)
 {
-	struct stay stay;
-	int saved = errno;
-	ssize_t n;
+	struct timespec left;
+	int64_t end;
+	int n;
 
-	stay_begin(&stay, s, fd, count);
-	n = recvmmsg_held(s, &stay, msgs, count, flags, timeout);
-	stay_end(&stay);
-	errno = saved; /* that of a further message is told by the next call */
-	return n;
+	if (crit_copy(&left, timeout, sizeof(left)) < 0)
+		return (int)ret_errno(-EFAULT);
+	if (left.tv_sec < 0 || (unsigned long)left.tv_nsec >= 1000000000)
+		return (int)ret_errno(-EINVAL);
+	/* As the kernel: what has no number is at the end of time. */
+	if (__builtin_mul_overflow(left.tv_sec, 1000000000, &end) ||
+	    __builtin_add_overflow(end, left.tv_nsec, &end) ||
+	    __builtin_add_overflow(end, (int64_t)clock_now_ns(), &end))
+		end = INT64_MAX;
+	n = recv_messages(s, fd, msgs, count, flags, end);
+	if (n <= 0)
+		return n;
+	end -= (int64_t)clock_now_ns();
+	end = end < 0 ? 0 : end;
+	left = (struct timespec){end / 1000000000, end % 1000000000};
+	return crit_copy(timeout, &left, sizeof(left)) < 0 ? (int)ret_errno(-EFAULT) : n;
 }
 
 HOOK int recvmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags,
@@ -288,10 +258,13 @@ HOOK int recvmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags,
 	struct sock *s = fd_sock(fd);
 	int n;
 
-	if (s && !(flags & (RX_KERNEL_FLAGS | MSG_COMPAT)))
-		return (int)HOOK_RX(s, fd,
-				    REAL(recvmmsg)(fd, msgs, count, flags, timeout),
-				    recvmmsg_direct(s, fd, msgs, count, flags, timeout));
+	count = count < UIO_MAXIOV ? count : UIO_MAXIOV;
+	/* The kernel would leave the error of a further message to the next call. */
+	if (s && !(flags & (MSG_ERRQUEUE | MSG_COMPAT)) &&
+	    (gate_state(&s->slot->gate_rx) != GATE_FINAL ||
+	     rx_enter(s, fd) != SOCK_PLAIN))
+		return timeout ? recv_messages_within(s, fd, msgs, count, flags, timeout)
+			       : recv_messages(s, fd, msgs, count, flags, INT64_MAX);
 	rights_room(msgs ? &msgs->msg_hdr : NULL, count);
 	n = REAL(recvmmsg)(fd, msgs, count, flags, timeout);
 	for (int i = 0; i < n; i++)
@@ -400,28 +373,19 @@ static bool message_read(const struct msghdr *from, struct msghdr *msg, size_t *
 	       control_is_good(msg->msg_control, msg->msg_controllen);
 }
 
-/* *at: what has it; by the end another, or NULL, where the call has begun anew. `stay`: one message of that call. */
-static ssize_t sendmsg_ours(struct sock **at, int fd, const struct msghdr *msg, int flags,
-			    struct stay *stay)
+static ssize_t sendmsg_ours(struct sock *s, int fd, const struct msghdr *msg, int flags)
 {
 	struct iovec one;
 	const struct iovec *iov = hook_vector_own(msg->msg_iov, msg->msg_iovlen, &one);
-	/* A further message sleeps in no call of the kernel's, which that would begin anew behind a signal. But what is
-	 * urgent, or not copied, goes in one call, whatever its pieces. */
-	bool here =
-		stay && stay->some && !(flags & TX_KERNEL_FLAGS) && stay_may_sleep(*at);
 
 	/* Control data (marks, timestamps) goes with the kernel's own segments. */
 	if (msg->msg_controllen >= sizeof(struct cmsghdr)) {
 		log_debug("fd %d: a send with control data is the kernel's", fd);
-		hook_take_down(*at, fd, VD_REASON_OPTION);
-		here = false;
+		hook_take_down(s, fd, VD_REASON_OPTION);
 	}
-	sending(*at, fd, flags);
-	return HOOK_WAY_ON(here ? SOCK_DIRECT : tx_enter(*at, fd), tx_enter,
-			   counted_tx_over, *at, fd,
-			   stay_sent(stay, REAL(sendmsg)(fd, msg, flags)),
-			   tx_send_of(stay, *at, fd, iov, (int)msg->msg_iovlen, flags));
+	sending(s, fd, flags);
+	return HOOK_TX(s, fd, REAL(sendmsg)(fd, msg, flags),
+		       tx_send(s, fd, iov, (int)msg->msg_iovlen, flags));
 }
 
 static void control_sending(const struct msghdr *from)
@@ -435,16 +399,17 @@ static void control_sending(const struct msghdr *from)
 		rights_sending(&msg);
 }
 
-HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
+/* *total: the bytes of the message, where it is good. */
+static ssize_t send_message(int fd, const struct msghdr *msg, int flags, size_t *total)
 {
 	struct sock *s = fd_sock(fd);
 	struct msghdr head;
-	size_t total;
 
-	if (s && message_read(msg, &head, &total) && !(flags & MSG_COMPAT) &&
+	*total = 0;
+	if (s && message_read(msg, &head, total) && !(flags & MSG_COMPAT) &&
 	    !opens_again(s, flags))
-		return total > 0 || (flags & MSG_FASTOPEN)
-			       ? sendmsg_ours(&s, fd, &head, flags, NULL)
+		return *total > 0 || (flags & MSG_FASTOPEN)
+			       ? sendmsg_ours(s, fd, &head, flags)
 			       : HOOK_TX_NONE(s, fd, flags,
 					      REAL(sendmsg)(fd, msg, flags));
 	if (!s)
@@ -452,132 +417,48 @@ HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 	return hook_passed(s, REAL(sendmsg)(fd, msg, flags));
 }
 
-/* One message of several. *cut: less was sent than there is, and the kernel stops there. */
-static ssize_t sendmmsg_one(struct sock **at, int fd, struct mmsghdr *from, int flags,
-			    struct stay *stay, bool *cut)
+HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
-	struct msghdr head;
-	size_t total = 0;
-	ssize_t n;
+	size_t total;
 
-	if (!message_read(&from->msg_hdr, &head, &total) || opens_again(*at, flags))
-		n = hook_passed(*at, REAL(sendmsg)(fd, &from->msg_hdr, flags));
-	else if (total == 0)
-		n = HOOK_TX_NONE(*at, fd, flags,
-				 REAL(sendmsg)(fd, &from->msg_hdr, flags));
-	else
-		n = sendmsg_ours(at, fd, &head, flags, stay);
-	if (n < 0)
-		return n;
-	*cut = (size_t)n < move_len(total);
-	return FIELD_WRITE(from, msg_len, (unsigned)n) < 0 ? ret_errno(-EFAULT) : n;
+	return send_message(fd, msg, flags, &total);
 }
 
-/* musl's sendmmsg is a row of calls of sendmsg, and goes on behind one that has sent a part. */
-#ifdef __GLIBC__
-#define IS_ONE_CALL true
-#else
-#define IS_ONE_CALL false
-#endif
-
-/* All by the kernel's own call. The bytes of them; -1: none, and an error. */
-static ssize_t sendmmsg_bytes(int fd, struct mmsghdr *msgs, unsigned count, int flags,
-			      int *sent)
-{
-	ssize_t bytes = 0;
-	unsigned len;
-
-	*sent = REAL(sendmmsg)(fd, msgs, count, flags);
-	for (int i = 0; i < *sent; i++)
-		bytes += crit_copy(&len, &msgs[i].msg_len, sizeof(len)) ? 0 : len;
-	return *sent < 0 ? -1 : bytes;
-}
-
-/* Where the connection is on TCP the kernel holds it, and has its own word on each message. False: it is not. */
-static bool sendmmsg_tcp(struct sock *s, int fd, struct mmsghdr *msgs, unsigned count,
-			 int flags, int *sent)
-{
-	struct msghdr first;
-	enum sock_way way;
-	ssize_t n;
-
-	if (crit_copy(&first, &msgs->msg_hdr, sizeof(first)) == 0 &&
-	    first.msg_controllen >= sizeof(struct cmsghdr))
-		hook_take_down(s, fd, VD_REASON_OPTION);
-	sending(s, fd, flags);
-	way = tx_enter(s, fd);
-	if (way == SOCK_DIRECT)
-		return false;
-	n = way == SOCK_PLAIN ? sendmmsg_bytes(fd, msgs, count, flags, sent)
-			      : COUNTED(counted_tx_over, s,
-					sendmmsg_bytes(fd, msgs, count, flags, sent));
-	hook_passed(s, n);
-	if (*sent > 0 && (unsigned)*sent < count)
-		sock_ended_short(s, fd);
-	return true;
-}
-
-/* What is left of a call. `more`: others of it have gone. */
-static int sendmmsg_rest(int fd, struct mmsghdr *msgs, unsigned count, int flags,
-			 bool more);
-
-/* The kernel, which sent the first message, has begun its call once more behind such a handler. */
-static bool kernel_begins_anew(struct sock *s, int fd, uint32_t handlers)
-{
-	return crit_handlers() != handlers && fd_sock(fd) != s &&
-	       gate_state(&s->slot->gate_tx) != GATE_RING;
-}
-
-/* One after the other. How many; -1: none, and an error. `more`: behind others of the same call. */
-static int sendmmsg_ours(struct sock *s, int fd, struct mmsghdr *msgs, unsigned count,
-			 int flags, bool more)
+/* One message after the other, until one is not sent as a whole. How many, or -1. */
+static int send_messages(struct sock *s, int fd, struct mmsghdr *msgs, unsigned count,
+			 int flags)
 {
 	unsigned done = 0;
-	bool cut = false, anew = false;
-	struct stay stay;
 	int saved = errno;
-	uint32_t handlers = crit_handlers();
+	bool whole = true;
 
-	stay_begin(&stay, s, fd, count);
-	stay.some = more;
-	while (done < count && !cut && !anew) {
-		struct sock *at = s;
+	while (done < count && whole && fd_sock(fd) == s) {
+		size_t total;
+		ssize_t n = send_message(fd, &msgs[done].msg_hdr, flags, &total);
 
-		fd = done ? stay_number(&stay) : fd;
-		if (sendmmsg_one(&at, fd, &msgs[done], flags, &stay, &cut) < 0)
+		if (n >= 0 && FIELD_WRITE(&msgs[done], msg_len, (unsigned)n) < 0)
+			n = ret_errno(-EFAULT);
+		if (n < 0)
 			break;
-		stay.some = true;
-		anew = done++ == 0 && (at != s || kernel_begins_anew(s, fd, handlers));
+		whole = (size_t)n >= move_len(total);
+		done++;
 	}
-	stay_end(&stay);
-	/* A handler has put another at its number before anything was sent: that has the rest, too. */
-	if (anew && !cut && done < count) {
-		int rest = sendmmsg_rest(fd, msgs + done, count - done, flags, true);
-
-		done += rest > 0 ? (unsigned)rest : 0;
-	}
-	if (done)
-		errno = saved;
-	return done ? (int)done : -1;
-}
-
-static int sendmmsg_rest(int fd, struct mmsghdr *msgs, unsigned count, int flags,
-			 bool more)
-{
-	struct sock *s = fd_sock(fd);
-	int sent;
-
-	if (s && count > 0 && !(flags & MSG_COMPAT))
-		return IS_ONE_CALL && sendmmsg_tcp(s, fd, msgs, count, flags, &sent)
-			       ? sent
-			       : sendmmsg_ours(s, fd, msgs, count, flags, more);
-	for (unsigned i = 0; i < count; i++)
-		control_sending(&msgs[i].msg_hdr);
-	return REAL(sendmmsg)(fd, msgs, count, flags);
+	if (done == 0 && count > 0)
+		return -1;
+	errno = saved;
+	return (int)done;
 }
 
 HOOK int sendmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags)
 {
-	return sendmmsg_rest(fd, msgs, count < UIO_MAXIOV ? count : UIO_MAXIOV, flags,
-			     false);
+	struct sock *s = fd_sock(fd);
+
+	count = count < UIO_MAXIOV ? count : UIO_MAXIOV;
+	if (s && !(flags & MSG_COMPAT) &&
+	    (gate_state(&s->slot->gate_tx) != GATE_FINAL ||
+	     tx_enter(s, fd) != SOCK_PLAIN))
+		return send_messages(s, fd, msgs, count, flags);
+	for (unsigned i = 0; !s && i < count; i++)
+		control_sending(&msgs[i].msg_hdr);
+	return (int)hook_passed(s, REAL(sendmmsg)(fd, msgs, count, flags));
 }

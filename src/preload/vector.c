@@ -70,9 +70,8 @@ bool hook_vector_is_good(const struct iovec *iov, size_t count, size_t *total)
 }
 
 /* Apart, for its stack. */
-__attribute__((noinline)) ssize_t hook_recv_cut(struct sock *s, int fd,
-						const struct iovec *iov, int count,
-						int flags, const struct stay *more)
+__attribute__((noinline)) ssize_t
+hook_recv_cut(struct sock *s, int fd, const struct iovec *iov, int count, int flags)
 {
 	int most = count < UIO_MAXIOV ? count : UIO_MAXIOV, n = 0;
 	struct iovec *cut = __builtin_alloca((size_t)most * sizeof(*cut));
@@ -84,6 +83,5 @@ __attribute__((noinline)) ssize_t hook_recv_cut(struct sock *s, int fd,
 			cut[n].iov_len = left;
 		left -= cut[n].iov_len;
 	}
-	return more ? rx_recv_more(more, s, fd, cut, n, flags)
-		    : rx_recv(s, fd, cut, n, flags);
+	return rx_recv(s, fd, cut, n, flags);
 }

@@ -182,34 +182,3 @@ CASE(anew_send, DIRECT)
 {
 	each_act(call_send, 1u << SHUTS_READING | 1u << BRINGS);
 }
-
-/* A signal after the first of two messages: the call gives one, and the next one is told of it. */
-static void interrupt_second(int flags)
-{
-	const struct timeval never = {3600, 0};
-	struct sigaction sa = {.sa_handler = handle, .sa_flags = flags};
-	struct kicked me = {pthread_self(), gettid()};
-	struct worker kicker;
-	char buf[2][4];
-	struct iovec iov[2] = {{buf[0], 4}, {buf[1], 4}};
-	struct mmsghdr m[2] = {{.msg_hdr = {.msg_iov = iov, .msg_iovlen = 1}},
-			       {.msg_hdr = {.msg_iov = iov + 1, .msg_iovlen = 1}}};
-	NEED(sigaction(SIGUSR1, &sa, NULL) == 0);
-	now.p = pair_warm_open();
-	now.act = SHUTS_WRITING;
-	NEED(setsockopt(now.p.c, SOL_SOCKET, SO_RCVTIMEO, &never, sizeof never) == 0);
-	send_all(now.p.s, "some", 4);
-	wait_inq(now.p.c, 4);
-	worker_start(&kicker, kick, &me);
-	say_result("recvmmsg", recvmmsg(now.p.c, m, 2, 0, NULL));
-	worker_join(&kicker);
-	say_result("next", recv(now.p.c, buf, 4, MSG_DONTWAIT));
-	say_result("next", recv(now.p.c, buf, 4, MSG_DONTWAIT));
-	pair_close(now.p);
-}
-
-CASE(anew_recvmmsg_second, DIRECT)
-{
-	interrupt_second(0);
-	interrupt_second(SA_RESTART);
-}

@@ -247,59 +247,6 @@ CASE(peek_before_error, DIRECT)
 				peek_before(leave, flags[f], what);
 }
 
-/* ---- an error that a call leaves to the next ---- */
-
-static void leave_error(struct pair p, struct iovec *second)
-{
-	char buf[3];
-	struct iovec iov = {buf, 3};
-	struct mmsghdr msgs[2] = {{.msg_hdr = {.msg_iov = &iov, .msg_iovlen = 1}},
-				  {.msg_hdr = {.msg_iov = second, .msg_iovlen = 1}}};
-	say_result("recvmmsg", recvmmsg(p.s, msgs, 2, MSG_DONTWAIT, NULL));
-}
-
-static ssize_t take_two(int fd)
-{
-	char buf[2];
-	struct iovec iov = {buf, 2};
-	struct mmsghdr msg = {.msg_hdr = {.msg_iov = &iov, .msg_iovlen = 1}};
-	return recvmmsg(fd, &msg, 1, MSG_DONTWAIT, NULL);
-}
-
-CASE(error_left_behind, STAYS)
-{
-	char buf[30];
-	struct epoll_event event = {EPOLLIN | EPOLLOUT | EPOLLET, {.u32 = 1}};
-	for (int what = 0; what < 7; what++) {
-		struct pair p = stage_open(WARM);
-		int instance = epoll_create1(0);
-		NEED(epoll_ctl(instance, EPOLL_CTL_ADD, p.s, &event) == 0);
-		say_result("first events", epoll_wait(instance, &event, 1, 0));
-		event.events = EPOLLIN | EPOLLOUT | EPOLLET;
-		stage_send(p.c, p.s, WARM, 10);
-		say_result("events", epoll_wait(instance, &event, 1, 1000));
-		event.events = EPOLLIN | EPOLLOUT | EPOLLET;
-		leave_error(p, (struct iovec *)8);
-		say_result("edge", epoll_wait(instance, &event, 1, 0));
-		nonblock(p.s, true);
-		if (what < 4)
-			tell_error(p.s, what);
-		else if (what == 4)
-			say_result("sum of bytes", recv(p.s, buf, 30, 0));
-		else if (what == 5)
-			say_result("again", take_two(p.s));
-		else
-			say_result("sendto", sendto(p.s, "x", 1, 0, NULL, 0));
-		say_result("recv", recv(p.s, buf, 30, MSG_PEEK));
-		say_result("recv", recv(p.s, buf, 30, 0));
-		say_result("recv", recv(p.s, buf, 30, 0));
-		say_result("send", send(p.s, "abc", 3, MSG_NOSIGNAL));
-		bad_after(p, "after");
-		close(instance);
-		state_close(p);
-	}
-}
-
 /* ---- an error that ends a blocked call which has moved something ---- */
 
 CASE(error_behind_blocked_send, DIRECT)

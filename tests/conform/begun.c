@@ -514,65 +514,6 @@ CASE(begun_sendfile_ended, DIRECT)
 	sendfile_ended(-1);
 }
 
-/* ---- the error that a call before has left ---- */
-
-enum { SENDFILE, SENDFILE_ODD, SENDMMSG, SPLICE, WRITE, GIVERS };
-
-static ssize_t give_four(int giver, int fd, int file, const int *pipe_fds)
-{
-	struct iovec iov = {bulk_room(), 4};
-	struct mmsghdr m = {.msg_hdr = {.msg_iov = &iov, .msg_iovlen = 1}};
-	switch (giver) {
-	case SENDFILE:
-	case SENDFILE_ODD:
-		return sendfile(fd, file, NULL, 4);
-	case SENDMMSG:
-		return sendmmsg(fd, &m, 1, 0);
-	case SPLICE:
-		return splice(pipe_fds[0], NULL, fd, NULL, 4, 0);
-	default:
-		return write(fd, iov.iov_base, 4);
-	}
-}
-
-/* `goes`: the connection goes back to TCP before that. */
-static void told_by(int giver, bool goes)
-{
-	const int on = 1;
-	struct pair p = pair_warm_open();
-	struct iovec good = {bulk_room(), 4}, bad = {bulk_room(), SIZE_MAX};
-	struct mmsghdr m[2] = {{.msg_hdr = {.msg_iov = &good, .msg_iovlen = 1}},
-			       {.msg_hdr = {.msg_iov = &bad, .msg_iovlen = 1}}};
-	int file = giver == SENDFILE_ODD ? open("/dev/zero", O_RDONLY) : file_of('A'),
-	    fds[2];
-	NEED(pipe(fds) == 0 && file >= 0);
-	send_all(p.c, "abcd", 4);
-	wait_inq(p.s, 4);
-	say("by %d", giver);
-	say_result("recvmmsg", recvmmsg(p.s, m, 2, 0, NULL));
-	if (goes)
-		NEED(setsockopt(p.s, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof on) == 0);
-	for (int i = 0; goes && i < 20; i++)
-		NEED(recv(p.c, bulk_room(), 1, MSG_DONTWAIT) < 0);
-	if (giver == SPLICE) /* nothing is there to be sent yet */
-		say_result("none", splice(fds[0], NULL, p.s, NULL, 4, SPLICE_F_NONBLOCK));
-	NEED(write(fds[1], "abcdefgh", 8) == 8);
-	say_result("once", give_four(giver, p.s, file, fds));
-	say_result("again", give_four(giver, p.s, file, fds));
-	close(fds[0]);
-	close(fds[1]);
-	close(file);
-	pair_close(p);
-}
-
-CASE(begun_kept, DIRECT)
-{
-	for (int giver = 0; giver < GIVERS; giver++) {
-		told_by(giver, false);
-		told_by(giver, true);
-	}
-}
-
 /* ---- numbers that are longer than what the kernel looks at ---- */
 
 CASE(begun_ioctl_high, DIRECT)

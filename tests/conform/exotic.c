@@ -557,7 +557,7 @@ CASE(urgent_passed_amid_messages, ANYWAY)
 		char buf[3][8] = {0};
 		struct iovec part[3];
 		struct mmsghdr messages[3] = {0};
-		int n;
+		int n = 0, left = more ? 6 : 2;
 
 		for (int i = 0; i < 3; i++) {
 			part[i] = (struct iovec){buf[i], 7};
@@ -568,10 +568,12 @@ CASE(urgent_passed_amid_messages, ANYWAY)
 		if (more)
 			send_all(p.s, "cdef", 4);
 		wait_events(p.c, POLLPRI);
-		n = recvmmsg(p.c, messages, 3, 0, NULL);
-		say_result("recvmmsg", n);
-		for (int i = 0; i < n; i++)
-			say("%u: %s", messages[i].msg_len, buf[i]);
+		/* One call may give fewer messages than there are. */
+		for (; left > 0 && n >= 0; left -= (int)messages->msg_len) {
+			n = recvmmsg(p.c, messages, 1, 0, NULL);
+			say("%u: %.*s", messages->msg_len, (int)messages->msg_len,
+			    buf[0]);
+		}
 		pair_close(p);
 	}
 }

@@ -73,60 +73,6 @@ static void say_pipes(void)
 	pipes = 0;
 }
 
-/* ---- of what recvmmsg has left ---- */
-
-enum state { AS_IT_WAS, ON_ITS_WAY_TO_TCP, SHUT, DISSOLVED, STATES };
-
-/* The second message is longer than the kernel takes: its error waits. */
-static struct pair leave_error(void)
-{
-	struct pair p = pair_warm_open();
-	struct iovec good = {bulk_room(), 4}, bad = {bulk_room(), SIZE_MAX};
-	struct mmsghdr m[2] = {{.msg_hdr = {.msg_iov = &good, .msg_iovlen = 1}},
-			       {.msg_hdr = {.msg_iov = &bad, .msg_iovlen = 1}}};
-	send_all(p.c, "abcd", 4);
-	wait_inq(p.s, 4);
-	errno = 0;
-	say_result("recvmmsg", recvmmsg(p.s, m, 2, 0, NULL));
-	say("errno: %s", errno_name(errno));
-	return p;
-}
-
-static void left_to(enum empty call, enum state state)
-{
-	const int on = 1;
-	const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
-	struct pair p = leave_error();
-	int error = 0;
-	socklen_t len = sizeof error;
-	say("to %d, state %d", call, state);
-	if (state == ON_ITS_WAY_TO_TCP) {
-		NEED(setsockopt(p.s, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof on) == 0);
-		for (int i = 0; i < 20; i++)
-			NEED(recv(p.c, bulk_room(), 1, MSG_DONTWAIT) < 0);
-	}
-	if (state == SHUT)
-		NEED(shutdown(p.s, SHUT_WR) == 0);
-	/* Its own error takes the place of what was left. */
-	if (state == DISSOLVED)
-		NEED(connect(p.s, &nobody, sizeof nobody) == 0);
-	say_result("empty", empty_call(call, p.s));
-	say_result("once more", empty_call(call, p.s));
-	say_pipes();
-	say_result("send", send(p.s, "efgh", 4, MSG_NOSIGNAL));
-	NEED(getsockopt(p.s, SOL_SOCKET, SO_ERROR, &error, &len) == 0);
-	say("SO_ERROR: %s", errno_name(error));
-	pair_close(p);
-}
-
-CASE(kept_told_to_nothing_sent, DIRECT)
-{
-	NEED(signal(SIGPIPE, on_pipe) != SIG_ERR);
-	for (int state = 0; state < STATES; state++)
-		for (int call = 0; call < EMPTIES; call++)
-			left_to((enum empty)call, (enum state)state);
-}
-
 /* ---- of a peer that was killed with bytes unread ---- */
 
 static void unread_peer(int fd, void *arg)
@@ -182,7 +128,7 @@ CASE(kept_reset_told_to_nothing_sent, STAYS)
 
 /* ---- of what a call has met that has sent something: nobody is told ---- */
 
-enum giver { SENDMMSG_TWO, SENDFILE, SPLICE, GIVERS };
+enum giver { SENDFILE, SPLICE, GIVERS };
 
 /* More than one send takes of a pipe, and more than there is room for. */
 enum { PIPE_BYTES = 1 << 20, FEW_BYTES = 1 << 14 };
@@ -193,20 +139,15 @@ struct sends {
 	bool some;
 };
 
-/* The second message, or piece, or what a large pipe holds besides, meets the error. */
+/* The second piece, or what a large pipe holds besides, meets the error. */
 static void send_some(void *arg)
 {
 	struct sends *s = arg;
-	struct iovec piece = {bulk_room(), 4};
-	struct mmsghdr m[2] = {{.msg_hdr = {0}},
-			       {.msg_hdr = {.msg_iov = &piece, .msg_iovlen = 1}}};
 	ssize_t n;
 	if (s->giver == SENDFILE)
 		n = sendfile(s->fd, s->file, NULL, BULK_ROOM);
-	else if (s->giver == SPLICE)
-		n = splice(s->pipe, NULL, s->fd, NULL, PIPE_BYTES, 0);
 	else
-		n = sendmmsg(s->fd, m, 2, MSG_NOSIGNAL);
+		n = splice(s->pipe, NULL, s->fd, NULL, PIPE_BYTES, 0);
 	s->some = n > 0;
 }
 
@@ -238,8 +179,6 @@ static void sleep_in(struct sends *s, struct worker *sender, bool urgent)
 	send_all(s->fd, "abcd", 4);
 	if (urgent)
 		NEED(send(s->fd, "!", 1, MSG_OOB) == 1);
-	if (s->giver == SENDMMSG_TWO)
-		send_until_no_room(s->fd);
 	worker_start(sender, send_some, s);
 	wait_asleep(getpid(), sender->tid);
 }
