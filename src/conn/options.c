@@ -2,6 +2,7 @@
 /* Socket options that make a connection the kernel's, and what is learnt of others: buffers, timeouts. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/socket.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -34,9 +35,14 @@ static const struct {
 	{SOL_SOCKET, SO_PEEK_OFF, -1, VD_REASON_OPTION},
 	{SOL_SOCKET, SO_RCVLOWAT, 1, VD_REASON_OPTION},
 	{SOL_SOCKET, SO_MAX_PACING_RATE, -1, VD_REASON_OPTION},
-	{IPPROTO_TCP, TCP_USER_TIMEOUT, 0, VD_REASON_OPTION},
 	{IPPROTO_TCP, TCP_REPAIR, 0, VD_REASON_PROTOCOL},
 };
+
+/* What MPTCP's listener accepts from a plain peer has 0 there, which is as 1. */
+static bool is_least(int name, int value)
+{
+	return name == SO_RCVLOWAT && value == 0;
+}
 
 /* A filter is told as the number of its instructions, an eBPF program by an error. */
 static bool has_filter(int fd)
@@ -66,7 +72,7 @@ static enum vd_reason ask(int fd)
 		/* An older kernel does not know all of them. */
 		if (REAL(getsockopt)(fd, asked[i].level, asked[i].name, &value, &len) !=
 			    0 ||
-		    value == asked[i].plain)
+		    value == asked[i].plain || is_least(asked[i].name, value))
 			continue;
 		log_debug("fd %d: option %d of level %d is the kernel's", fd,
 			  asked[i].name, asked[i].level);
@@ -99,6 +105,14 @@ static bool option_is_set(int fd, int level, int name)
 	       (value.tv_sec != 0 || value.tv_usec != 0);
 }
 
+static bool gives_up(int fd)
+{
+	int ms = 0;
+	socklen_t len = sizeof(ms);
+	return REAL(getsockopt)(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, &len) == 0 &&
+	       ms > 0;
+}
+
 void sock_learn_buffers(struct sock *s, int fd)
 {
 	int locked = 0, send = 0, receive = 0;
@@ -111,6 +125,9 @@ void sock_learn_buffers(struct sock *s, int fd)
 		REAL(getsockopt)(fd, SOL_SOCKET, SO_SNDBUF, &send, &len);
 	if (locked & SOCK_RCVBUF_LOCK)
 		REAL(getsockopt)(fd, SOL_SOCKET, SO_RCVBUF, &receive, &len);
+	/* How long the window is closed TCP measures: what a full ring has no room for goes there. */
+	if (gives_up(fd))
+		send = INT_MAX;
 	store_relaxed(&s->slot->tx_bound, (uint32_t)send);
 	/* Relaxed, both: a bound that is seen late is as good as one set late. */
 	store_relaxed(&s->in->rx_bound, (uint32_t)receive);
@@ -128,6 +145,11 @@ void options_learn(struct sock *s, int fd)
 	if (option_is_set(fd, IPPROTO_TCP, TCP_INQ))
 		atomic_store(&s->slot->inq, 1);
 	sock_learn_buffers(s, fd);
+	/* Nobody on this host could answer for one on another. */
+	if (peer_is_far(s) && gives_up(fd)) {
+		log_debug("fd %d: TCP_USER_TIMEOUT is the kernel's", fd);
+		sock_refuse(s, fd, VD_REASON_OPTION);
+	}
 	if (!timeout_learn(s, fd)) {
 		log_debug("fd %d: its listener had a negative timeout some time", fd);
 		sock_refuse(s, fd, VD_REASON_OPTION);

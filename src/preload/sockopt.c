@@ -19,6 +19,7 @@
 #include "base/sections.h"
 #include "base/sigsafe.h"
 #include "conn/lowat.h"
+#include "conn/peer.h"
 #include "conn/put_back.h"
 #include "conn/timeout.h"
 #include "preload/hook.h"
@@ -83,7 +84,8 @@ static enum vd_reason socket_option(int name, const void *value, socklen_t len)
 }
 
 /* Why a connection with this option must be the kernel's; NONE when it need not. */
-static enum vd_reason option_reason(int level, int name, const void *value, socklen_t len)
+static enum vd_reason option_reason(struct sock *s, int level, int name,
+				    const void *value, socklen_t len)
 {
 	if (level == SOL_SOCKET)
 		return socket_option(name, value, len);
@@ -97,8 +99,9 @@ static enum vd_reason option_reason(int level, int name, const void *value, sock
 	case TCP_MD5SIG_EXT:
 	case OPT_TCP_AO_ADD_KEY:
 		return VD_REASON_OPTION;
-	case TCP_USER_TIMEOUT: /* how full a window is, and since when, TCP alone knows */
-		return option_int(value, len) > 0 ? VD_REASON_OPTION : VD_REASON_NONE;
+	case TCP_USER_TIMEOUT: /* what another host leaves unanswered TCP alone knows */
+		return peer_is_far(s) && option_int(value, len) > 0 ? VD_REASON_OPTION
+								    : VD_REASON_NONE;
 	default:
 		return VD_REASON_NONE;
 	}
@@ -123,6 +126,13 @@ static void option_set(struct sock *s, int fd, int level, int name, const void *
 
 		sock_learn_buffers(s, fd);
 		sock_buffers_set(s, fd, name == SO_SNDBUF || name == SO_SNDBUFFORCE);
+		errno = saved;
+	}
+	if (level == IPPROTO_TCP && name == TCP_USER_TIMEOUT) {
+		int saved = errno;
+
+		sock_learn_buffers(s, fd);
+		sock_buffers_set(s, fd, false);
 		errno = saved;
 	}
 	if (level == SOL_SOCKET && name == SO_RCVLOWAT) {
@@ -190,7 +200,7 @@ NEAR_CODE HOOK int setsockopt(int fd, int level, int name, const void *value,
 	}
 	if (level == SOL_SOCKET && timeout_is_name(name))
 		return (int)ret_keeping(timeout_set(s, fd, name, value, len));
-	reason = option_reason(level, name, value, len);
+	reason = option_reason(s, level, name, value, len);
 	/* For what the kernel refuses, the connection stays where it is. */
 	if (reason != VD_REASON_NONE &&
 	    crit_readable(value, len < sizeof(int) ? len : sizeof(int))) {

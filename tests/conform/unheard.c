@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cases.h"
@@ -70,7 +71,7 @@ static void write_unheard(struct pair p)
 	pair_close(p);
 }
 
-CASE(unheard_write, ON_TCP)
+CASE(unheard_write, DIRECT)
 {
 	struct pair p = pair_open();
 	signal(SIGPIPE, SIG_IGN);
@@ -109,7 +110,7 @@ CASE(unheard_write_underway, DIRECT)
 	pair_close(p);
 }
 
-CASE(unheard_inherited, ON_TCP)
+CASE(unheard_inherited, DIRECT)
 {
 	uint16_t port;
 	int listener = listen_any(AF_INET, &port);
@@ -122,6 +123,36 @@ CASE(unheard_inherited, ON_TCP)
 	close(listener);
 	pair_warm(p);
 	write_unheard(p);
+}
+
+/* A peer that reads, but seldom, is kept; then the ring is in use again. */
+static void read_seldom(int fd, void *arg)
+{
+	(void)arg;
+	for (size_t off = 0; off < BULK; off += BULK / 20) {
+		usleep(50000);
+		recv_pattern(fd, off, BULK / 20);
+	}
+	for (int i = 0; i < 300; i++) {
+		char byte;
+		NEED(recv(fd, &byte, 1, 0) == 1 && send(fd, &byte, 1, 0) == 1);
+	}
+}
+
+CASE(unheard_seldom, DIRECT)
+{
+	pid_t pid;
+	int fd = peer_start(read_seldom, NULL, &pid);
+	give_up_after(fd, 500);
+	send_pattern(fd, 0, BULK);
+	for (int i = 0; i < 300; i++) {
+		char byte = 0;
+		NEED(send(fd, &byte, 1, 0) == 1 && recv(fd, &byte, 1, 0) == 1);
+	}
+	say("all");
+	say_so_error(fd);
+	close(fd);
+	NEED(waitpid(pid, NULL, 0) == pid);
 }
 
 CASE(unheard_nonblocking, DIRECT)

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gRPC in C++: `serve PORT [alive]`, or `call PORT`, which says what each call has brought.
- *
- * gRPC's servers set TCP_USER_TIMEOUT unless they are told to ask no client whether it is alive, which
- * is what `alive` tells.
- */
+/* gRPC in C++: `serve PORT`, or `call PORT`, which says what each call has brought. */
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
-#include <climits>
 #include <csignal>
 #include <iostream>
 #include <thread>
@@ -68,7 +63,7 @@ class Service final : public Calls::Service {
 	}
 };
 
-static int serve(const std::string &target, bool alive)
+static int serve(const std::string &target)
 {
 	static Service service;
 	grpc::ServerBuilder builder;
@@ -79,8 +74,6 @@ static int serve(const std::string &target, bool alive)
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	pthread_sigmask(SIG_BLOCK, &set, nullptr);
-	if (alive)
-		builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, INT_MAX);
 	builder.AddListeningPort(target, grpc::InsecureServerCredentials());
 	builder.SetMaxReceiveMessageSize(-1);
 	builder.RegisterService(&service);
@@ -193,5 +186,5 @@ int main(int argc, char **argv)
 	if (argc < 3)
 		return 2;
 	std::string target = std::string("127.0.0.1:") + argv[2];
-	return std::string(argv[1]) == "serve" ? serve(target, argc > 3) : call(target);
+	return std::string(argv[1]) == "serve" ? serve(target) : call(target);
 }

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gRPC in Python: `serve PORT [alive]`, or `call PORT`, which says what each call has brought.
-
-gRPC's servers set TCP_USER_TIMEOUT unless they are told to ask no client whether it is alive, which
-is what `alive` tells.
-"""
+"""gRPC in Python: `serve PORT`, or `call PORT`, which says what each call has brought."""
 import asyncio
 import concurrent.futures
 import hashlib
@@ -15,7 +11,6 @@ import grpc
 
 OPTIONS = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1),
            ("grpc.max_send_message_length", -1), ("grpc.so_reuseport", 0)]
-ALIVE = [("grpc.keepalive_time_ms", 2**31 - 1)]
 
 
 def echo(data, context):
@@ -57,8 +52,7 @@ HANDLERS = {"Echo": UNARY(echo), "Refuse": UNARY(refuse), "Hang": UNARY(hang),
 
 
 def serve(target):
-    server = grpc.server(concurrent.futures.ThreadPoolExecutor(8),
-                         options=OPTIONS + (ALIVE if "alive" in sys.argv else []))
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(8), options=OPTIONS)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("Calls", HANDLERS),))
     server.add_insecure_port(target)
     over = threading.Event()
