@@ -44,6 +44,10 @@ static void diag_set_address(__be32 to[4], const struct name_end *end, int famil
 /* More than other protocols' have, and no more than those of old kernels. */
 #define DIAG_TCP_INFO_LEAST 192u
 
+/* The number of lo, by which what is on one host goes: so one that is bound to it is found, too, and one that is
+ * bound to nothing by any number. */
+#define LOOPBACK 1
+
 static int diag_send(int nl, int family, const struct name_end *local,
 		     const struct name_end *peer, uint32_t scope, uint32_t sequence,
 		     unsigned extras)
@@ -63,7 +67,7 @@ static int diag_send(int nl, int family, const struct name_end *local,
 	q.body.id.idiag_dport = peer->port;
 	diag_set_address(q.body.id.idiag_src, local, family);
 	diag_set_address(q.body.id.idiag_dst, peer, family);
-	q.body.id.idiag_if = scope;
+	q.body.id.idiag_if = scope ? scope : LOOPBACK;
 	q.body.id.idiag_cookie[0] = q.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
 	/* The destination of an unconnected netlink socket is the kernel. */
 	long n = kernel_call6(SYS_sendto, nl, (long)&q, sizeof(q), MSG_DONTWAIT, 0, 0);

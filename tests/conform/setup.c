@@ -460,3 +460,45 @@ CASE(setup_second_listener, DIRECT)
 	close(l[1]);
 	say("served");
 }
+
+/* To lo, which is how all goes that stays on the host. */
+static void bind_to_lo(int fd)
+{
+	if (setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "lo", sizeof "lo") != 0)
+		skip("SO_BINDTODEVICE is not allowed");
+}
+
+static void bound_pair(int family, bool listener, bool connector)
+{
+	uint16_t port;
+	int l = listen_any(family, &port);
+	struct pair p = {socket(family, SOCK_STREAM, 0), -1};
+	struct sockaddr_storage at;
+	socklen_t len = sizeof at;
+
+	if (listener)
+		bind_to_lo(l);
+	if (connector)
+		bind_to_lo(p.c);
+	NEED(getsockname(l, (struct sockaddr *)&at, &len) == 0);
+	NEED(connect(p.c, (struct sockaddr *)&at, len) == 0);
+	p.s = accept(l, NULL, NULL);
+	NEED(p.s >= 0);
+	close(l);
+	use_and_close(p);
+}
+
+CASE(setup_listener_of_device, DIRECT)
+{
+	bound_pair(AF_INET, true, false);
+}
+
+CASE(setup_connector_of_device, DIRECT)
+{
+	bound_pair(AF_INET6, false, true);
+}
+
+CASE(setup_both_of_device, DIRECT)
+{
+	bound_pair(AF_INET6, true, true);
+}
