@@ -45,10 +45,11 @@ int name_of_connection(int fd, enum tcp_role role, struct name_tuple *out)
 
 	memset(&local, 0, sizeof(local));
 	memset(&peer, 0, sizeof(peer));
-	if (kernel_getpeername(fd, &peer.any, &peer_len) != 0 ||
-	    kernel_getsockname(fd, &local.any, &local_len) != 0)
-		return -errno;
-	r = name_set_end(&local, client ? &t.client : &t.server, &t.scope);
+	r = kernel_getpeername(fd, &peer.any, &peer_len);
+	if (r == 0)
+		r = kernel_getsockname(fd, &local.any, &local_len);
+	if (r == 0)
+		r = name_set_end(&local, client ? &t.client : &t.server, &t.scope);
 	if (r == 0)
 		r = name_set_end(&peer, client ? &t.server : &t.client, &t.scope);
 	if (r == 0)

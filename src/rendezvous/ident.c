@@ -51,7 +51,7 @@ static int ident_user_namespace(const char *process, char name[IDENT_NS_BYTES])
 	put_text(put_text(put_text(path, "/proc/"), process), "/ns/user");
 	n = kernel_readlink(path, name, IDENT_NS_BYTES - 1);
 	if (n < 0)
-		return -errno;
+		return (int)n;
 	name[n] = '\0';
 	return 0;
 }
