@@ -13,6 +13,11 @@
  */
 bool space_is_left(size_t bytes);
 /*
+ * Whether Viaduct may make one more mapping, which is then counted: half of vm.max_map_count stays the program's, which
+ * would otherwise get no thread, and no memory. What the program has is counted now and then.
+ */
+bool space_takes_mapping(void);
+/*
  * Whether private memory counts that nobody touches: the program has a limit of its data
  * (RLIMIT_DATA), or the kernel promises no more memory than there is (vm.overcommit_memory, as it
  * was at the first call). Of what is mapped in advance Viaduct takes less then, or a file.

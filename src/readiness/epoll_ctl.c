@@ -121,9 +121,11 @@ static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
 		reg_destroy(r);
 	}
 	r = reg_create(in, s, fd, ev);
-	if (!r)
+	if (!r) {
+		*refuse = VD_REASON_MEMORY;
 		return -ENOMEM;
 	/* Again: from here on whoever attaches sees the record. */
+	}
 	ours = may_convert(in, s, reason);
 	tagged = ours && !(ev->events & EPOLLEXCLUSIVE);
 	rc = reg_register(r, epfd, ev, tagged);
@@ -139,6 +141,18 @@ static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
 }
 
 static int reg_add(struct instance *in, int epfd, struct sock *s, int fd,
+/* There is no memory for a record: it is the kernel's, as the connection is. */
+static int add_to_kernel(struct instance *in, int epfd, struct sock *s, int fd,
+			 struct epoll_event *ev)
+{
+	sock_down_wait(s, fd, VD_REASON_MEMORY, FOREIGN_WAIT_MS);
+	instance_note_own(in, ev);
+	instance_lock(in);
+	instance_mixed(in);
+	instance_unlock(in);
+	return kernel_ctl(epfd, EPOLL_CTL_ADD, fd, ev);
+}
+
 		   struct epoll_event *ev)
 {
 	enum vd_reason refuse = VD_REASON_NONE;
@@ -153,6 +167,8 @@ static int reg_add(struct instance *in, int epfd, struct sock *s, int fd,
 	instance_unlock(in);
 	epoll_list_unlock();
 	/* Nobody may hear of what lies unread in memory: it is to come over TCP. */
+	if (refuse == VD_REASON_MEMORY)
+		return add_to_kernel(in, epfd, s, fd, ev);
 	if (refuse == VD_REASON_RAW || (refuse && in->owner != epoll_self()))
 		sock_down_wait(s, fd, refuse, FOREIGN_WAIT_MS);
 	else if (refuse)

@@ -119,7 +119,7 @@ static void segment_fill(struct wire *w)
 
 static int segment_make_memory(struct meet_segment *s, void *place)
 {
-	if (!space_is_left(WIRE_TOTAL_BYTES))
+	if (!space_is_left(WIRE_TOTAL_BYTES) || !space_takes_mapping())
 		return -ENOMEM;
 	s->memfd = segment_memfd("viaduct");
 	if (s->memfd < 0)
@@ -262,7 +262,7 @@ static int segment_check(struct meet_segment *s, void *place)
 {
 	const char *fault;
 
-	if (!space_is_left(WIRE_TOTAL_BYTES))
+	if (!space_is_left(WIRE_TOTAL_BYTES) || !space_takes_mapping())
 		return -VD_REASON_MEMORY;
 	fault = segment_fault(s);
 	if (fault) {
