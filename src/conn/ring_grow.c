@@ -2,12 +2,27 @@
 /* Room for what is sent: when a ring that is full moves to a larger area. */
 #include "base/atomic.h"
 #include "conn/conn.h"
+#include "conn/ring_memory.h"
 #include "conn/switch.h"
 
 /* A peer that has taken nothing from a full ring for so long. */
 #define STUCK_NS 1000000u
 /* What a peer takes that does not read: the kernel's window at the beginning. */
 #define WINDOW_BYTES 65536u
+
+/* Of the area that the ring would grow into. */
+static uint64_t next_bytes(struct sock *s)
+{
+	uint32_t area = ring_tx_area(&s->slot->tx) + 1;
+	return area < WIRE_AREAS ? wire_area_bytes(area) : 0;
+}
+
+static void has_grown(struct sock *s)
+{
+	ring_memory_taken(wire_area_bytes(
+		ring_area_within(ring_tx_area(&s->slot->tx), RING_ALL_AREAS)));
+	settle_later();
+}
 
 /*
  * Programs that set the buffers at both ends mean to notice a slow reader: they get the
@@ -22,7 +37,9 @@ bool room_may_grow(struct sock *s)
 		return false;
 	uint32_t ours = load_relaxed(&s->slot->tx_bound);
 	uint32_t theirs = load_relaxed(&s->out->rx_bound);
-	return !ours || !theirs || ring_size_hint(s->out) < (uint64_t)ours + theirs;
+	if (ours && theirs && ring_size_hint(s->out) >= (uint64_t)ours + theirs)
+		return false;
+	return peer_is_far(s) || ring_memory_is_left(next_bytes(s));
 }
 
 /*
@@ -85,7 +102,7 @@ bool room_grow(struct sock *s)
 		     ring_tx_grow(&sl->tx, s->out);
 	lock_drop(&sl->tx_lock);
 	if (grown)
-		settle_later();
+		has_grown(s);
 	return grown;
 }
 
@@ -130,7 +147,7 @@ enum room_way room_find(struct sock *s, size_t bytes, bool near)
 	}
 	uint64_t sent = load_relaxed(&bulk_sent);
 	if (ring_tx_place(tx, s->out, sent, near || !room_may_grow(s)))
-		settle_later();
+		has_grown(s);
 	s->past.area = ring_tx_area(tx);
 	return s->past.is_on && !near ? ROOM_PAST : ROOM_BULK;
 }

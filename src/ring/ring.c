@@ -225,7 +225,8 @@ bool ring_tx_place(struct ring_tx *r, struct wire_dir *d, uint64_t all, bool nea
 		r->all_mark = all;
 	if (r->bulk - r->bulk_mark >= SHARE_BYTES || (near && r->span == 0))
 		find_span(r, all, near);
-	if (r->bulk >= WIDE_AFTER_BYTES && is_wide(r) && ring_tx_area(r) < r->area_limit)
+	if (!near && r->bulk >= WIDE_AFTER_BYTES && is_wide(r) &&
+	    ring_tx_area(r) < r->area_limit)
 		return ring_tx_grow(r, d);
 	if (ring_tx_strays(r))
 		ring_tx_front(r, d);

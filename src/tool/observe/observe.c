@@ -246,6 +246,9 @@ static void read_rings(struct observe_conn *c, struct slot *sl)
 		uint32_t turn = once(&sl->tx.turn_seq) % WIRE_TURNS;
 
 		c->tx_ring = area_bytes(once(&sl->tx.area[turn]));
+		for (uint32_t area = 1;
+		     area <= once(&sl->tx.area_touched) && area < WIRE_AREAS; area++)
+			c->tx_grown += area_bytes(area);
 		c->tx_fill = behind(sl->tx.produced, sl->tx.credit);
 	}
 	if (c->rx != OBSERVE_TCP) {

@@ -98,6 +98,7 @@ struct observe_conn {
 	bool native; /* of the native library: counts by enum native_count */
 	uint64_t native_counts[NATIVE_COUNTS];
 	uint32_t tx_ring, rx_ring; /* bytes of the area in use; 0 without a ring */
+	uint64_t tx_grown; /* bytes that what is sent may take beyond the smallest area */
 	uint64_t tx_fill, rx_fill; /* bytes in it, on the way */
 	const void *slot;	   /* of the implementation */
 };

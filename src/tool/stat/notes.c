@@ -82,10 +82,16 @@ static void note_counts(FILE *out, const struct stat_view *v,
 			const struct stat_options *o)
 {
 	size_t paths[STAT_PATHS] = {0};
+	uint64_t grown = 0;
 
-	for (size_t i = 0; i < v->row_count; i++)
-		if (v->rows[i].shown)
-			paths[v->rows[i].path]++;
+	for (size_t i = 0; i < v->row_count; i++) {
+		if (!v->rows[i].shown)
+			continue;
+		paths[v->rows[i].path]++;
+		grown += v->rows[i].c->tx_grown;
+		if (v->rows[i].c->peer_conn)
+			grown += v->rows[i].c->peer_conn->tx_grown;
+	}
 	fprintf(out, "%zu %s%s: %zu on the ring, %zu on TCP", v->shown,
 		o->both ? "end" : "connection", plural(v->shown), paths[OBSERVE_RING],
 		paths[OBSERVE_TCP]);
@@ -94,6 +100,8 @@ static void note_counts(FILE *out, const struct stat_view *v,
 	if (paths[OBSERVE_SWITCHING])
 		fprintf(out, ", %zu switching", paths[OBSERVE_SWITCHING]);
 	fprintf(out, "\n");
+	if (grown)
+		fprintf(out, "Rings have grown into %.1f MB.\n", (double)grown / 1e6);
 }
 
 static void collect(const struct stat_view *v, const struct stat_options *o,
