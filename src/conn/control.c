@@ -199,7 +199,7 @@ void sock_dissolve(struct sock *s, int fd)
 static bool (*asker(enum vd_reason reason))(struct sock *s, int fd)
 {
 	bool own = reason == VD_REASON_FD_LIMIT || reason == VD_REASON_SECCOMP ||
-		   reason == VD_REASON_OPTION;
+		   reason == VD_REASON_OPTION || reason == VD_REASON_RAW;
 	return own ? rewind_ask_own : rewind_ask;
 }
 

@@ -17,6 +17,7 @@
 #include "base/sections.h"
 #include "base/space.h"
 #include "conn/conn.h"
+#include "conn/heed.h"
 #include "conn/leave.h"
 #include "conn/limbo.h"
 #include "conn/report.h"
@@ -209,8 +210,10 @@ struct sock *fd_open_carried(int fd, bool nonblock, enum tcp_role role)
 {
 	struct sock *s = fd > 2 ? open_sock(fd, nonblock, role) : NULL;
 
-	if (s) /* its peer was met, or was not, before the exec */
+	if (s) { /* its peer was met, or was not, before the exec; and it was heeded */
 		meeting_over(s);
+		heed_wait(s, EPOLLIN);
+	}
 	return s;
 }
 

@@ -6,6 +6,7 @@
 #include "base/sections.h"
 #include "base/uncontended.h"
 #include "conn/conn.h"
+#include "conn/heed.h"
 #include "conn/kernel_call.h"
 #include "conn/report.h"
 #include "conn/switch.h"
@@ -213,6 +214,8 @@ NEAR_MOVE enum sock_way rx_enter_slow(struct sock *s, int fd)
 static inline void rx_left(struct sock *s, ssize_t result)
 {
 	leave_kernel(s, &s->slot->gate_rx);
+	if (__builtin_expect(!heed_is_known(s), 0))
+		heed_spin(s, result);
 	if (result <= 0)
 		store_relaxed(&s->look_due, 1);
 	if (result > 0) {

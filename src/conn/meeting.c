@@ -13,6 +13,7 @@
 #include "base/real.h"
 #include "base/sections.h"
 #include "conn/conn.h"
+#include "conn/heed.h"
 #include "conn/leave.h"
 #include "conn/report.h"
 #include "conn/shown.h"
@@ -33,6 +34,8 @@
 /* A connector that its kernel does not show what it rewrites looks so long for who says so: five times. The first
  * look is nine system calls, the others are six, and both ends begin at about the same operation. */
 #define REWRITTEN_LOOKS 12u
+/* A nonblocking end has done so much without a wait that has come by here. */
+#define EARN_SURE_UNITS (8 * EARN_TURN_UNITS)
 
 static struct meet_segment segment_of(const struct sock *s)
 {
@@ -396,6 +399,24 @@ static enum vd_reason missing_reason(struct sock *s, int fd)
 			      : meet_missing_reason(fd, atomic_load(&s->slot->role));
 }
 
+/* What it has earned meanwhile counts. A connection that ends soon is short all the same. */
+static bool is_heeded(struct sock *s, bool sends)
+{
+	struct slot *sl = s->slot;
+	uint64_t earned = earn_after(load_relaxed(&sl->earned), sends);
+	uint32_t raw = VD_REASON_RAW;
+	if (heed_is_known(s)) {
+		if (load_relaxed(&sl->reason) == raw)
+			atomic_compare_exchange_strong(&sl->reason, &raw,
+						       VD_REASON_SHORT);
+		return true;
+	}
+	store_relaxed(&sl->earned, earned);
+	if (earned > EARN_SURE_UNITS * EARN_UNIT)
+		atomic_store(&sl->reason, VD_REASON_RAW);
+	return false;
+}
+
 FORK_CODE void meeting_step(struct sock *s, int fd, bool sends)
 {
 	struct slot *sl = s->slot;
@@ -405,7 +426,7 @@ FORK_CODE void meeting_step(struct sock *s, int fd, bool sends)
 	if (phase == SLOT_IDLE || phase >= SLOT_ATTACHING)
 		return;
 	uint32_t ops = load_relaxed(&sl->ops) + 1;
-	if (ops == 1 && !earn_enough(s, fd, sends))
+	if (ops == 1 && (!is_heeded(s, sends) || !earn_enough(s, fd, sends)))
 		return;
 	store_relaxed(&sl->ops, ops);
 	if (ops < load_relaxed(&sl->next_try))

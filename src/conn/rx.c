@@ -15,6 +15,7 @@
 #include "base/real.h"
 #include "conn/area.h"
 #include "conn/conn.h"
+#include "conn/heed.h"
 #include "conn/lowat.h"
 #include "conn/promise.h"
 #include "conn/quick_move.h"
@@ -325,14 +326,13 @@ static bool peek_goes_on(struct wait *w, const struct iov_cursor *to, ssize_t n,
 	return wait_nap(w) == 0;
 }
 
-/* True when there is news. */
+/* True when there is news, or the connection leaves its ring. */
 static bool look_now_and_then(struct sock *s, int fd)
 {
 	uint32_t seen = seen_of(s->slot);
-	if (!sock_vain_look(s))
-		return false;
-	sock_look(s, fd);
-	return seen_of(s->slot) != seen;
+	if (sock_vain_look(s))
+		sock_look(s, fd);
+	return seen_of(s->slot) != seen || heed_leaves(s, fd, EPOLLIN);
 }
 
 /*

@@ -98,6 +98,12 @@ enum slot_special {
 	TX_ASKED = 4,  /* TCP_INFO was asked for: so it stays */
 };
 
+/* Bits of slot.ever: what has happened some time. */
+enum slot_ever {
+	/* 1 << TIMEOUT_RX, _TX: it was TIMEOUT_AT_ONCE. */
+	EVER_WAITED = 4, /* a wait for it has come by here, or it spins: heed.h */
+};
+
 /* Whether options that make a connection the kernel's are set: options.c. */
 enum slot_options {
 	OPTIONS_UNKNOWN = 0, /* the kernel is to be asked */
@@ -162,9 +168,8 @@ struct slot {
 
 	/* How long a receive, or a send, waits at most: ns, or a TIMEOUT_ of timeout.h. */
 	alignas(64) _Atomic int64_t timeout_ns[2];
-	_Atomic uint32_t
-		at_once_ever; /* 1 << TIMEOUT_RX, _TX: it was TIMEOUT_AT_ONCE some time */
-	_Atomic uint32_t inq; /* TCP_INQ: receives tell what is left */
+	_Atomic uint32_t ever;	     /* enum slot_ever */
+	_Atomic uint32_t inq;	     /* TCP_INQ: receives tell what is left */
 	_Atomic uint32_t tx_special; /* enum slot_special */
 	_Atomic uint32_t tx_unsent;  /* TCP_NOTSENT_LOWAT, when it is set */
 	_Atomic uint32_t tx_bound;   /* SO_SNDBUF, when the program set it */

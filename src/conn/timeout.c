@@ -21,7 +21,7 @@ bool timeout_is_name(int name)
 static void store(struct sock *s, enum timeout_of which, int64_t ns)
 {
 	if (ns == TIMEOUT_AT_ONCE)
-		atomic_fetch_or(&s->slot->at_once_ever, 1u << which);
+		atomic_fetch_or(&s->slot->ever, 1u << which);
 	store_relaxed(&s->slot->timeout_ns[which], ns);
 }
 
@@ -61,7 +61,7 @@ int timeout_set(struct sock *s, int fd, int name, const void *value, socklen_t l
 
 void timeout_inherit(struct sock *s, struct sock *listener)
 {
-	uint32_t ever = load_relaxed(&listener->slot->at_once_ever);
+	uint32_t ever = load_relaxed(&listener->slot->ever);
 	for (unsigned which = TIMEOUT_RX; ever && which <= TIMEOUT_TX; which++)
 		if (ever & 1u << which)
 			store(s, which, TIMEOUT_UNKNOWN);

@@ -18,6 +18,7 @@
 #include "base/sigsafe.h"
 #include "conn/area.h"
 #include "conn/conn.h"
+#include "conn/heed.h"
 #include "conn/peer_hint.h"
 #include "conn/quick_move.h"
 #include "conn/switch.h"
@@ -341,6 +342,8 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 			if (!(done > 0 && ends_short(s)) && room_grow(s))
 				continue;
 			if (room_go_on(s, w.fd, false))
+				continue;
+			if (heed_leaves(s, w.fd, EPOLLOUT))
 				continue;
 			found_full(s);
 			n = -EAGAIN;

@@ -2,6 +2,7 @@
 /* syscall(): the numbers of interposed calls go the way of their names. */
 #include <fcntl.h>
 #include <linux/aio_abi.h>
+#include <linux/bpf.h>
 #include <linux/io_uring.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -13,9 +14,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/kernel.h"
 #include "base/sigsafe.h"
 #include "preload/hook.h"
 #include "preload/syscall.h"
+#include "readiness/ready.h"
 
 /* A system call's number and its six arguments. */
 struct sys {
@@ -117,6 +120,7 @@ const uint8_t hook_kinds[] = {
 	[SYS_io_uring_enter] = OTHER,
 	[SYS_io_uring_register] = OTHER,
 	[SYS_io_submit] = OTHER,
+	[SYS_bpf] = OTHER,
 	[SYS_fork] = OTHER,
 	[SYS_clone] = OTHER,
 	[SYS_clone3] = OTHER,
@@ -297,8 +301,50 @@ static void aio_submitting(const struct sys *x)
 	     i++) {
 		struct sock *s = fd_sock((int)block.aio_fildes);
 
-		if (s && block.aio_lio_opcode != IOCB_CMD_POLL)
+		if (block.aio_lio_opcode == IOCB_CMD_POLL)
+			ready_watched((int)block.aio_fildes);
+		if (s)
 			hook_take_down(s, (int)block.aio_fildes, VD_REASON_AIO);
+	}
+}
+
+static bool is_sockmap(int map, size_t *value_bytes)
+{
+	struct bpf_map_info info = {0};
+	union bpf_attr ask = {.info = {.bpf_fd = (uint32_t)map,
+				       .info_len = sizeof(info),
+				       .info = (uintptr_t)&info}};
+
+	if (kernel_call4(SYS_bpf, BPF_OBJ_GET_INFO_BY_FD, (long)&ask, sizeof(ask), 0) < 0)
+		return false;
+	*value_bytes = info.value_size;
+	return info.type == BPF_MAP_TYPE_SOCKMAP || info.type == BPF_MAP_TYPE_SOCKHASH;
+}
+
+/* A socket is put into a sockmap, whose programs take what comes by TCP, and ask nobody. */
+static void bpf_updating(const struct sys *x)
+{
+	bool one = x->a[0] == BPF_MAP_UPDATE_ELEM, many = x->a[0] == BPF_MAP_UPDATE_BATCH;
+	union bpf_attr attr = {0};
+	size_t bytes = SIZE(2) < sizeof(attr) ? SIZE(2) : sizeof(attr), each = 0;
+	const char *at;
+	int fd, count, map;
+
+	if (!hook_active || (!one && !many) || crit_copy(&attr, PTR(1), bytes) != 0)
+		return;
+	at = (const char *)(uintptr_t)(one ? attr.value : attr.batch.values);
+	count = one ? 1 : (int)attr.batch.count;
+	map = (int)(one ? attr.map_fd : attr.batch.map_fd);
+	for (int i = 0; i < count; i++) {
+		/* The size of one, unless it is known: the first is at the begin. */
+		struct sock *s = crit_copy(&fd, at + (size_t)i * each, sizeof(fd)) == 0
+					 ? fd_sock(fd)
+					 : NULL;
+
+		if ((s || many) && each == 0 && !is_sockmap(map, &each))
+			return;
+		if (s)
+			hook_take_down_unread(s, fd, VD_REASON_PROTOCOL);
 	}
 }
 
@@ -348,6 +394,8 @@ static long other_call(const struct sys *x)
 		return ret_errno(-ENOSYS);
 	if (x->nr == SYS_io_submit)
 		aio_submitting(x);
+	if (x->nr == SYS_bpf)
+		bpf_updating(x);
 	if (x->nr == SYS_seccomp)
 		seccomp_setting((unsigned long)x->a[0], (unsigned long)x->a[1], PTR(2));
 	if (x->nr == SYS_prctl)

@@ -8,6 +8,7 @@
 #include "base/kernel.h"
 #include "base/real.h"
 #include "base/sigsafe.h"
+#include "conn/heed.h"
 #include "readiness/epoll.h"
 #include "readiness/ready.h"
 
@@ -124,8 +125,8 @@ static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
 	if (!r) {
 		*refuse = VD_REASON_MEMORY;
 		return -ENOMEM;
-	/* Again: from here on whoever attaches sees the record. */
 	}
+	/* Again: from here on whoever attaches sees the record. */
 	ours = may_convert(in, s, reason);
 	tagged = ours && !(ev->events & EPOLLEXCLUSIVE);
 	rc = reg_register(r, epfd, ev, tagged);
@@ -140,7 +141,6 @@ static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
 	return 0;
 }
 
-static int reg_add(struct instance *in, int epfd, struct sock *s, int fd,
 /* There is no memory for a record: it is the kernel's, as the connection is. */
 static int add_to_kernel(struct instance *in, int epfd, struct sock *s, int fd,
 			 struct epoll_event *ev)
@@ -153,6 +153,7 @@ static int add_to_kernel(struct instance *in, int epfd, struct sock *s, int fd,
 	return kernel_ctl(epfd, EPOLL_CTL_ADD, fd, ev);
 }
 
+static int reg_add(struct instance *in, int epfd, struct sock *s, int fd,
 		   struct epoll_event *ev)
 {
 	enum vd_reason refuse = VD_REASON_NONE;
@@ -166,9 +167,9 @@ static int add_to_kernel(struct instance *in, int epfd, struct sock *s, int fd,
 	rc = add_locked(in, epfd, s, fd, ev, &refuse);
 	instance_unlock(in);
 	epoll_list_unlock();
-	/* Nobody may hear of what lies unread in memory: it is to come over TCP. */
 	if (refuse == VD_REASON_MEMORY)
 		return add_to_kernel(in, epfd, s, fd, ev);
+	/* Nobody may hear of what lies unread in memory: it is to come over TCP. */
 	if (refuse == VD_REASON_RAW || (refuse && in->owner != epoll_self()))
 		sock_down_wait(s, fd, refuse, FOREIGN_WAIT_MS);
 	else if (refuse)
@@ -436,6 +437,8 @@ int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *given)
 	}
 	if (in)
 		check_collision(in, op, ev);
+	if (in && s && op != EPOLL_CTL_DEL)
+		heed_wait(s, ev->events);
 	if (in && s && (op == EPOLL_CTL_DEL || is_exclusive_ok(op, ev->events))) {
 		if (op == EPOLL_CTL_ADD)
 			return reg_add(in, epfd, s, fd, ev);

@@ -223,6 +223,12 @@ void epoll_look_into(int fd)
 		epoll_settle();
 }
 
+void ready_watched(int fd)
+{
+	if (instance_at(fd))
+		epoll_look_into(fd);
+}
+
 void epoll_nested_past(int fd)
 {
 	nested(fd, true);

@@ -9,6 +9,7 @@
 #include "base/real.h"
 #include "base/scratch.h"
 #include "base/sigsafe.h"
+#include "conn/heed.h"
 #include "readiness/epoll.h"
 #include "readiness/look.h"
 #include "readiness/poll.h"
@@ -58,6 +59,8 @@ static enum glance glance(struct pollfd *fds, nfds_t n)
 		} else if (p->fd >= 0) {
 			if (!s && instance_at(p->fd))
 				return GLANCE_MORE;
+			if (s)
+				heed_wait(s, (uint16_t)p->events);
 			k[nk++] = *p;
 		}
 	}
@@ -82,6 +85,8 @@ static bool has_ours(const struct pollfd *fds, nfds_t n, bool now)
 		s = fd_sock(fds[i].fd);
 		/* Who looks at once, and has none that is direct, need not look here. */
 		ours |= s && (!now || sock_is_direct(s));
+		if (s && !sock_is_direct(s))
+			heed_wait(s, (uint16_t)fds[i].events);
 		/* Of an instance that is polled itself, the kernel is to know all. */
 		if (instance_at(fds[i].fd)) {
 			epoll_nested(fds[i].fd);

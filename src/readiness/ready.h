@@ -67,6 +67,8 @@ void ready_closing(int fd);
 void ready_duplicated(int oldfd, int newfd);
 /* Where epfd is an instance: another image gets it under a number that this process does not know. */
 void ready_goes_along(int epfd);
+/* Before the kernel is asked to tell of fd by a call that does not come by here again. */
+void ready_watched(int fd);
 /* Before an exec (for_good), or a child of libc's own: as for one that is passed, of all instances. */
 void ready_leaving(bool for_good);
 /* The exec has failed. */

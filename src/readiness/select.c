@@ -8,6 +8,7 @@
 #include "base/real.h"
 #include "base/scratch.h"
 #include "base/sigsafe.h"
+#include "conn/heed.h"
 #include "readiness/epoll.h"
 #include "readiness/look.h"
 #include "readiness/poll.h"
@@ -84,7 +85,11 @@ static int survey(int n, const fd_set *r, const fd_set *w, const fd_set *e, bool
 	*ours = false;
 	for (int fd = next(n, r, w, e, 0); fd < n; fd = next(n, r, w, e, fd + 1)) {
 		count++;
-		*ours |= fd_sock(fd) != NULL;
+		struct sock *s = fd_sock(fd);
+
+		*ours |= s != NULL;
+		if (s && !sock_is_direct(s))
+			heed_wait(s, has(r, fd) ? EPOLLIN : 0);
 		if (instance_at(fd)) {
 			epoll_nested(fd);
 			/* Another thread may register one of ours while the call sleeps. */

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/select.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -207,32 +208,43 @@ static ssize_t run_epoll_size(struct pair p, enum bad kind, char *extra)
 	return n;
 }
 
+/* A poll of a connection would take it to TCP, where a full one has room. */
+static unsigned other_file(void)
+{
+	int fd = eventfd(0, EFD_CLOEXEC);
+	NEED(fd >= 0);
+	return (unsigned)fd;
+}
+
 static ssize_t run_aio(struct pair p, enum bad kind, char *extra)
 {
-	struct iocb block = {.aio_fildes = (unsigned)p.s,
-			     .aio_lio_opcode = IOCB_CMD_POLL};
+	struct iocb block = {.aio_fildes = other_file(), .aio_lio_opcode = IOCB_CMD_POLL};
 	struct iocb *list[1] = {&block};
 	aio_context_t context = 0;
+	(void)p;
 	(void)extra;
 	NEED(syscall(SYS_io_setup, 4, &context) == 0);
 	block.aio_buf = POLLIN;
 	ssize_t n =
 		syscall(SYS_io_submit, context, 1, bad_place(kind, list, sizeof list));
 	NEED(syscall(SYS_io_destroy, context) == 0);
+	NEED(close((int)block.aio_fildes) == 0);
 	return n;
 }
 
 static ssize_t run_aio_block(struct pair p, enum bad kind, char *extra)
 {
-	struct iocb block = {.aio_fildes = (unsigned)p.s,
+	struct iocb block = {.aio_fildes = other_file(),
 			     .aio_lio_opcode = IOCB_CMD_POLL,
 			     .aio_buf = POLLIN};
 	struct iocb *list[1] = {bad_place(kind, &block, sizeof block)};
 	aio_context_t context = 0;
+	(void)p;
 	(void)extra;
 	NEED(syscall(SYS_io_setup, 4, &context) == 0);
 	ssize_t n = syscall(SYS_io_submit, context, 1, list);
 	NEED(syscall(SYS_io_destroy, context) == 0);
+	NEED(close((int)block.aio_fildes) == 0);
 	return n;
 }
 

@@ -111,6 +111,8 @@ int listen_any(int family, uint16_t *port)
 	NEED(getsockname(fd, (struct sockaddr *)&ss, &len) == 0);
 	*port = ntohs(family == AF_INET ? ((struct sockaddr_in *)&ss)->sin_port
 					: ((struct sockaddr_in6 *)&ss)->sin6_port);
+	/* As nearly every program does some time: see waited_unseen.c for those that wait otherwise. */
+	NEED(poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0) == 0);
 	return fd;
 }
 
