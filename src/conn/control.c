@@ -102,30 +102,47 @@ static bool ask_down(struct sock *s, int fd)
 	return false;
 }
 
+/* One that was never upgraded, as its registrations cannot be taken over, has nothing to go back
+ * from; but a shutdown of before is to be known, as in make_attached. */
+static bool begins_to_leave(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	uint32_t phase = SLOT_ATTACHED;
+	if (atomic_compare_exchange_strong(&sl->phase, &phase, SLOT_LEAVING)) {
+		report_add(&report_now.downgraded, 1);
+		return true;
+	}
+	phase = SLOT_ATTACHING;
+	if (!atomic_compare_exchange_strong(&sl->phase, &phase, SLOT_LEAVING))
+		return false;
+	if (seen_of(sl) & SEEN_SHUT_WR)
+		store_release(&s->out->fin, 1);
+	return true;
+}
+
 /* The first steps of every way down. 1: go on, and the peer is to be rung; 0: go on. */
 static int begin_down(struct sock *s, int fd, enum vd_reason reason,
 		      bool (*ask)(struct sock *s, int fd))
 {
 	struct slot *sl = s->slot;
-	uint32_t phase = SLOT_ATTACHED;
 	slot_pass_on(sl);
-	if (phase_of(sl) < SLOT_ATTACHED) {
+	if (phase_of(sl) < SLOT_ATTACHING)
 		meeting_refuse(s, reason);
+	/* Once there is a segment the other end is told, too. */
+	if (phase_of(sl) < SLOT_ATTACHING || phase_of(sl) == SLOT_FINAL)
 		return -1;
-	}
 	if (peer_is_parents(s)) {
 		peer_stay_down(s);
 		return -1;
 	}
-	if (atomic_compare_exchange_strong(&sl->phase, &phase, SLOT_LEAVING)) {
+	if (begins_to_leave(s)) {
 		atomic_store(&sl->reason, reason);
-		report_add(&report_now.downgraded, 1);
 		PROBE4(downgrade, fd, slot_cookie(sl), reason, reason_name(reason));
 		if (trace_is_wished() && s->wire)
 			trace_event(s, fd, TRACE_LEFT, reason);
 		log_debug("fd %d: goes back to TCP: %s (%s)", fd, reason_name(reason),
 			  reason_text(reason));
-	} else if (phase != SLOT_LEAVING) {
+	} else if (phase_of(sl) != SLOT_LEAVING) {
 		return -1;
 	}
 	/* Also when on its way already: whoever began may have died before the rest. */

@@ -29,6 +29,8 @@
 #define LOOK_BOUND_MS 5000
 /* No more operations than that between two looks, so that the end of the search comes when it is due. */
 #define GAP_MOST 8192u
+/* Operations between the segment and the first question to the kernel about registrations. */
+#define ATTACH_LOOKS 64u
 /* One that has not shown up by then probably is. */
 #define LIKELY_PLAIN 64u
 /* A connector that its kernel does not show what it rewrites looks so long for who says so: five times. The first
@@ -322,9 +324,11 @@ static void plan_next(struct sock *s, uint32_t ops, bool is_asked)
 {
 	struct slot *sl = s->slot;
 	uint32_t gap = 1;
-	if (is_asked ||
-	    (phase_of(sl) == SLOT_MEETING &&
-	     (peer_is_far(s) || atomic_load(&sl->role) == TCP_ROLE_CONNECTED)))
+	if (phase_of(sl) >= SLOT_ATTACHING)
+		gap = ATTACH_LOOKS;
+	else if (is_asked ||
+		 (phase_of(sl) == SLOT_MEETING &&
+		  (peer_is_far(s) || atomic_load(&sl->role) == TCP_ROLE_CONNECTED)))
 		gap = ops < EAGER_LOOKS ? 1 : ops < 64 ? 4 : 16 + ops / 64;
 	else if (waits_for_hint(s))
 		gap = ops;
@@ -340,11 +344,27 @@ static void tell_fin(struct sock *s)
 		store_release(&s->out->fin, 1);
 }
 
+/* The layer above asks the kernel, too, where next_try is due: ever more rarely. In the end the
+ * upgrade is undone, at both ends. */
+static bool may_attach(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	uint32_t ops = load_relaxed(&sl->ops) + 1;
+	store_relaxed(&sl->ops, ops);
+	if (!sock_may_attach || sock_may_attach(s))
+		return true;
+	if (ops >= load_relaxed(&sl->next_try))
+		store_relaxed(&sl->next_try, 2 * ops);
+	if (ops > LOOK_BOUND)
+		sock_refuse(s, fd, VD_REASON_EPOLL);
+	return false;
+}
+
 /* Without ctl: the layer above takes locks of its own. Held. */
 static void make_attached(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	if (sock_may_attach && !sock_may_attach(s))
+	if (!may_attach(s, fd))
 		return; /* the next operation tries again */
 	options_learn(s, fd);
 	uint32_t expect = SLOT_ATTACHING;
@@ -517,5 +537,5 @@ void meeting_leave(struct sock *s)
 
 void meeting_refuse(struct sock *s, enum vd_reason reason)
 {
-	end_before(s, SLOT_ATTACHED, reason);
+	end_before(s, SLOT_ATTACHING, reason);
 }

@@ -327,6 +327,8 @@ int bells_enter(struct epoll_reg *r, int epfd);
 /* Makes sure that some sleeper, if there is one, looks at the record. */
 void reg_poke(struct epoll_reg *r);
 bool epoll_may_attach(struct sock *s);
+/* EPOLLONESHOT, registered in the kernel, has been told there. Under the instance's lock; asks for a list. */
+bool reg_is_spent_there(struct epoll_reg *r);
 void epoll_on_attach(struct sock *s);
 void epoll_on_final(struct sock *s);
 bool epoll_on_release(struct sock *s);

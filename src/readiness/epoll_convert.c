@@ -400,6 +400,20 @@ void reg_give_spent(struct epoll_reg *r, bool for_now)
 	r->events = events;
 }
 
+/* The kernel's, too, has told what it was armed for. */
+static int convert_spent(struct epoll_reg *r)
+{
+	uint32_t events = r->events;
+	int rc;
+
+	r->events = EPOLLONESHOT | (events & EPOLLET);
+	r->spent = true;
+	rc = reg_convert(r, false);
+	r->spent = rc == 0;
+	r->events = events;
+	return rc;
+}
+
 void reg_take_spent(struct epoll_reg *r)
 {
 	uint32_t events = r->events;
@@ -408,11 +422,13 @@ void reg_take_spent(struct epoll_reg *r)
 	r->given = false;
 	if (!given || r->converted || r->orphan || reg_is_stale(r))
 		return;
+	if (load_acquire(&r->s->slot->phase) != SLOT_FINAL) {
+		convert_spent(r);
+		return;
+	}
 	r->events = EPOLLONESHOT | (events & EPOLLET);
 	r->spent = true;
-	if (load_acquire(&r->s->slot->phase) != SLOT_FINAL) {
-		r->spent = reg_convert(r, false) == 0;
-	} else if (give_tag(r) == 0) { /* no bell: its MOD gives it back */
+	if (give_tag(r) == 0) { /* no bell: its MOD gives it back */
 		r->converted = true;
 		atomic_fetch_add(&r->in->converted, 1);
 	} else {
@@ -450,29 +466,11 @@ void reg_poke(struct epoll_reg *r)
 		sock_ring_self(r->s);
 }
 
-/*
- * Whether the kernel has reported a ONESHOT registration, and to whom, cannot be asked: taken
- * over now, it could be reported twice. It is taken over at its next MOD, which arms it.
- * And who waits by system calls of his own would not hear of what memory has: Bun sends and receives by the C
- * library, and waits past it. So some wait has to be seen first.
- */
-bool epoll_may_attach(struct sock *s)
+static int convert_attached(struct epoll_reg *r)
 {
-	bool may = true, heeded;
-
-	if (!reg_is_any(s))
-		return true;
-	epoll_list_lock();
-	heeded = reg_is_heeded(s);
-	for (struct epoll_reg *r = s->regs; r && may; r = r->next_of_sock) {
-		instance_lock(r->in);
-		may = r->converted || instance_refuses(r->in) ||
-		      (!(r->events & EPOLLONESHOT) &&
-		       (heeded || !instance_puts_off(r->in)));
-		instance_unlock(r->in);
-	}
-	epoll_list_unlock();
-	return may;
+	if (!r->converted && (r->events & EPOLLONESHOT) && reg_is_spent_there(r))
+		return convert_spent(r);
+	return reg_convert(r, false);
 }
 
 void epoll_on_attach(struct sock *s)
@@ -495,7 +493,7 @@ void epoll_on_attach(struct sock *s)
 		reason = instance_reason(in);
 		if (reason == VD_REASON_RAW && heeded)
 			reason = VD_REASON_NONE;
-		if (!reason && reg_convert(r, false))
+		if (!reason && convert_attached(r))
 			reason = VD_REASON_EPOLL;
 		if (reason)
 			fd = r->use_fd;
