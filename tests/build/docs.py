@@ -150,6 +150,16 @@ def missing_promises(root):
                 yield f"docs/contract.md: the test {name}, which it names"
     if len(rows) != 8:
         yield "docs/contract.md: its table of eight promises"
+    # SECURITY.md: promise, against whom, tests.
+    rows = re.findall(r"^\| (.*\.) \| .*? \| (.*) \|$", (root / "SECURITY.md").read_text(), re.M)
+    for promise, tests in rows:
+        named = re.findall(r"(suite )?`([\w-]+)`", tests)
+        missing = [n for suite, n in named
+                   if (f"suite: '{n}'" if suite else f"'{n}'") not in built]
+        if not named or missing:
+            yield f"SECURITY.md: tests of `{promise}`: {', '.join(missing)}"
+    if len(rows) < 10:
+        yield "SECURITY.md: its table of promises"
 
 
 def missing_tasks(root):
