@@ -138,8 +138,10 @@ static void apply_environment(struct view *v)
 		if (value_parse((enum value_id)id, text, false, &scratch, message,
 				sizeof(message)) == 0)
 			set[id].text = text;
-		else
-			complain_of_variable(v, VIEW_SKIPPED, name, text, message);
+		else /* who has set VIADUCT wants it off, more likely than not */
+			complain_of_variable(
+				v, id == VALUE_VIADUCT ? VIEW_DOUBT : VIEW_SKIPPED, name,
+				text, message);
 	}
 	apply(v, set, false);
 }

@@ -49,6 +49,25 @@ static int help(void)
 	return 0;
 }
 
+/* An option that is not written in full: what was meant by it is not to be guessed. Or NULL. */
+static const char *shortened(char **argv, const struct option *options)
+{
+	while (*++argv && !strncmp(*argv, "--", 2) && (*argv)[2]) {
+		const char *name = *argv + 2;
+		size_t len = strcspn(name, "=");
+		const struct option *o = options, *begin = NULL;
+
+		for (; o->name && (strncmp(o->name, name, len) || o->name[len]); o++)
+			if (!strncmp(o->name, name, len))
+				begin = o;
+		if (!o->name && begin)
+			return *argv;
+		if (o->name && o->has_arg && !name[len] && !*++argv)
+			break;
+	}
+	return NULL;
+}
+
 static int parse(int argc, char **argv, struct run *run)
 {
 	struct option options[SETTINGS_MAX + 3] = {0};
@@ -62,6 +81,8 @@ static int parse(int argc, char **argv, struct run *run)
 	options[n++] = (struct option){"tcp-anyway", 0, NULL, OPT_TCP_ANYWAY};
 	options[n++] = (struct option){"help", 0, NULL, OPT_HELP};
 
+	if (shortened(argv, options))
+		return usage_error("run", "no such option: %s", shortened(argv, options));
 	optind = 1;
 	argv[0] = (char *)"viaduct run"; /* getopt's messages begin with it */
 	while ((c = getopt_long(argc, argv, "+h", options, NULL)) != -1) {

@@ -232,7 +232,7 @@ class Settings(Run):
                 ("VIADUCT_LOG", "info:", "; the log goes to its usual file"),
                 ("VIADUCT_LOG", f"info:{self.tmp}/none/log", f"no folder {self.tmp}/none"),
                 ("VIADUCT_REPORT", f"{self.tmp}", "is a folder"),
-                ("VIADUCT", "maybe", "on or off is allowed")):
+                ("VIADUCT", "offf", "on or off is allowed; every connection stays on TCP")):
             self.warned(says, **{name: value, "TMPDIR": str(self.tmp), "XDG_RUNTIME_DIR": ""})
         for name, meant in (("VIADUCT_SPIM", "VIADUCT_SPIN"), ("VIADUCT_RULE", "VIADUCT_RULES"),
                             ("VIADUCT_RIGN_MAX", "VIADUCT_RING_MAX"),
@@ -305,7 +305,10 @@ class Settings(Run):
     def test_bad_usage(self):
         see = "see `viaduct run --help`"
         for args, says in (([], "no program was named"),
-                           (["--nonsense", "--", "echo"], "--nonsense"), (["--spin"], "spin")):
+                           (["--nonsense", "--", "echo"], "--nonsense"), (["--spin"], "spin"),
+                           # Not the beginning of --off: nothing is guessed.
+                           (["--of", "--", "echo"], "--of"),
+                           (["--spin", "5", "--up=3", "--", "echo"], "--up=3")):
             said = self.refused(USAGE, *args, says=[says, see]).splitlines()
             self.assertEqual(len(said), 2, said)
 
