@@ -206,13 +206,16 @@ class Shown(Stat):
         self.assertRegex(self.stat("--pid", os.getpid()),
                          rf"^Process {os.getpid()} \(.*\) does not run under Viaduct")
         a.end()
-        self.assertRegex(self.stat("--pid", a.pid), f"^There is no process {a.pid}")
+        gone = self.run_stat("--pid", a.pid)
+        self.assertEqual(gone.returncode, 1)
+        self.assertRegex(gone.stdout, f"^There is no process {a.pid}")
+        self.assertEqual(self.run_stat("--json", "--pid", a.pid).returncode, 1)
         ended = threading.Event()
         thread = threading.Thread(target=ended.wait)
         thread.start()
         self.addCleanup(ended.set)
         self.assertIn(f"{thread.native_id} is a thread of process {os.getpid()}: ",
-                      self.stat("--pid", thread.native_id))
+                      self.run_stat("--pid", thread.native_id).stdout)
 
     def test_widths(self):
         a, b, port = self.pair()

@@ -278,6 +278,12 @@ static int check_together(const struct stat_options *o)
 
 /* ---- once ---- */
 
+/* Nobody was asked for, or he is there. */
+static bool is_anybody(const struct stat_view *v, const struct stat_options *o)
+{
+	return !o->pid || observe_process(&v->seen, o->pid);
+}
+
 static int show_once(const struct stat_options *o)
 {
 	int width = terminal_width(stdout), r;
@@ -288,12 +294,14 @@ static int show_once(const struct stat_options *o)
 				 0, colours, colours};
 	struct stat_view v;
 	char message[256];
+	bool is_there;
 
 	r = stat_look(&v, o, message, sizeof(message));
 	if (r < 0) {
 		warn_line("viaduct stat: %s", message);
 		return STATUS_FAILED;
 	}
+	is_there = is_anybody(&v, o);
 	if (o->format == STAT_JSON) {
 		stat_json(stdout, &v, false);
 	} else if (o->format == STAT_PROMETHEUS) {
@@ -309,7 +317,7 @@ static int show_once(const struct stat_options *o)
 		fprintf(stderr, "viaduct stat: the list cannot be written\n");
 		return STATUS_FAILED;
 	}
-	return STATUS_WELL;
+	return is_there ? STATUS_WELL : STATUS_FAILED;
 }
 
 int cmd_stat(int argc, char **argv)
