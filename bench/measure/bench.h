@@ -111,6 +111,7 @@ struct bench_result {
 
 const struct bench_pattern *bench_pattern_find(const char *name);
 const struct bench_pattern *bench_pattern_at(size_t i); /* NULL past the last */
+const char *bench_pattern_names(void);			/* a sentence with all of them */
 /* The hidden subcommand `viaduct bench --role ...`. Returns an exit status. */
 int bench_role_main(int argc, char **argv);
 /* Writes the reason of a failure to the parent and ends the process. */

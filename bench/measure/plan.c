@@ -100,6 +100,8 @@ static const size_t default_sizes[] = {1,     64,    1024,     4096,
 				       16384, 65536, 1u << 20, 4u << 20};
 static const size_t quick_sizes[] = {64, 1024, 65536, 1u << 20};
 
+#define SIZES_TAKEN "--sizes takes 1 to 64M, bytes or with K or M behind, as in 64,16K"
+
 static int complain(const char *what, const char *value)
 {
 	warn_line("viaduct bench: %s: `%s`; see `viaduct bench --help`", what, value);
@@ -163,7 +165,7 @@ static int parse_patterns(struct plan *plan, const char *list)
 	     s = strtok_r(NULL, ",", &save)) {
 		const struct bench_pattern *p = bench_pattern_find(s);
 		if (!p || plan->pattern_count == PLAN_LIST_MAX)
-			return complain("unknown name in --patterns", s);
+			return complain(bench_pattern_names(), s);
 		plan->patterns[plan->pattern_count++] = p;
 	}
 	return plan->pattern_count ? 0 : complain("no name in --patterns", list);
@@ -182,12 +184,11 @@ static int parse_sizes(struct plan *plan, const char *list)
 		}
 		if (end == at || (*end && *end != ',') || v < 1 || v > 64u << 20 ||
 		    plan->size_count == PLAN_LIST_MAX)
-			return complain("--sizes takes 1 to 64M, as in 64,16K", list);
+			return complain(SIZES_TAKEN, list);
 		plan->sizes[plan->size_count++] = v;
 		at = *end ? end + 1 : end;
 	}
-	return plan->size_count ? 0
-				: complain("--sizes takes 1 to 64M, as in 64,16K", list);
+	return plan->size_count ? 0 : complain(SIZES_TAKEN, list);
 }
 
 static int parse_number(const char *option, unsigned min, unsigned max, unsigned *value)

@@ -55,6 +55,18 @@ const struct bench_pattern *bench_pattern_at(size_t i)
 	return i < sizeof(patterns) / sizeof(patterns[0]) ? &patterns[i] : NULL;
 }
 
+const char *bench_pattern_names(void)
+{
+	static char text[512];
+	size_t len = (size_t)sprintf(text, "--patterns takes names of");
+	const struct bench_pattern *p;
+
+	for (size_t i = 0; (p = bench_pattern_at(i)); i++)
+		len += (size_t)snprintf(text + len, sizeof(text) - len, "%s %s",
+					i ? "," : "", p->name);
+	return text;
+}
+
 const struct bench_pattern *bench_pattern_find(const char *name)
 {
 	const struct bench_pattern *p;
