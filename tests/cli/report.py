@@ -133,7 +133,7 @@ class Report(unittest.TestCase):
         return str(path)
 
     def make(self, content, *args):
-        made = self.run_report(self.write(content), "--out", str(self.out), "--no-png", *args)
+        made = self.run_report(self.write(content), "-o", str(self.out), "--no-png", *args)
         self.assertEqual((made.returncode, made.stderr), (0, ""))
         self.assertIn(str(self.out / "report.html"), made.stdout)
         page = Page((self.out / "report.html").read_text(encoding="utf-8"))
@@ -465,7 +465,7 @@ class Errors(Report):
         made = self.run_report("--help")
         self.assertEqual((made.returncode, made.stderr), (0, ""))
         manual = pathlib.Path(MANUAL).read_text(encoding="utf-8").replace("\\-", "-")
-        options = re.findall(r"^  (--[a-z-]+)", made.stdout, re.M)
+        options = re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", made.stdout, re.M)
         self.assertEqual(len(options), 4)
         for option in options:
             self.assertIn(option, manual)

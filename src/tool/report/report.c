@@ -22,11 +22,11 @@ static int help(void)
 	printf("usage: viaduct report [OPTION...] RESULTS.json\n\n"
 	       "Makes plots and one HTML page of the figures of `viaduct bench "
 	       "--json`.\n\n"
-	       "  --out DIR   the folder to write, made if need be (default "
+	       "  -o, --out DIR   the folder to write, made if need be (default "
 	       "viaduct-report)\n"
-	       "  --png       fail where PNG cannot be made\n"
-	       "  --no-png    make no PNG\n"
-	       "  --help      print this\n\n"
+	       "      --png       fail where PNG cannot be made\n"
+	       "      --no-png    make no PNG\n"
+	       "  -h, --help      print this\n\n"
 	       "DIR/report.html holds everything; DIR/*.svg and *.png are the plots "
 	       "alone.\n"
 	       "Python draws them (Debian: python3-matplotlib, python3-jinja2).\n"
@@ -95,7 +95,7 @@ int cmd_report(int argc, char **argv)
 
 	optind = 1;
 	argv[0] = (char *)"viaduct report"; /* getopt's messages begin with it */
-	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "o:h", options, NULL)) != -1) {
 		if (c == 'o')
 			folder = optarg;
 		else if (c == 'p')
