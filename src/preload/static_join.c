@@ -2,6 +2,7 @@
 /* Leads the system calls of a statically linked program to this library, before its first instruction. */
 #include <cpuid.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -274,6 +275,18 @@ size_t static_concerns(uint8_t *to, size_t size)
 	return size;
 }
 
+/* Why not, and where: `objdump -d` shows the call. */
+static const char *named(const struct static_text *text)
+{
+	static char why[160];
+
+	if (!text->lacks_at)
+		return text->lacks;
+	snprintf(why, sizeof(why), "%s, at %#llx", text->lacks,
+		 (unsigned long long)text->lacks_at);
+	return why;
+}
+
 const char *static_join(void)
 {
 	struct static_text text;
@@ -288,7 +301,7 @@ const char *static_join(void)
 	static_concerns(concerns, sizeof(concerns));
 	if (static_text_find(start_loader.program, concerns, sizeof(concerns), &text) !=
 	    0)
-		return text.lacks;
+		return named(&text);
 	borrowed_known = static_vfork_mark;
 	lacks = join_text(&text);
 	static_text_finish(&text);

@@ -51,6 +51,9 @@ class Ports(Explain):
             self.skipTest("no IPv6 here")
         self.assertTrue(self.explain(f"[::1]:{port}")["accelerated"])
         self.point(self.explain(f"127.0.0.1:{port}"), "no-listener", "no")
+        both = self.explain(f":{port}")
+        self.point(both, "no-listener", "no")
+        self.assertIn(f"port {port} (IPv4 and IPv6) is here", both["verdict"])
 
     def test_address_of_a_link(self):
         def ask(where):
@@ -77,6 +80,9 @@ class Ports(Explain):
         with socket.create_server(("127.0.0.1", 0)) as s:
             port = s.getsockname()[1]
         self.point(self.explain(f"127.0.0.1:{port}"), "no-listener", "no")
+        both = self.explain(f":{port}")
+        self.point(both, "no-listener", "no")
+        self.assertIn(f"port {port} (IPv4 and IPv6) is here", both["verdict"])
 
     def test_far(self):
         """There is a way to other hosts, too: what of it is missing here is said."""

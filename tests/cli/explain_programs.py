@@ -103,6 +103,13 @@ class Processes(Explain):
             self.assertIn("viaduct run -- '", self.point(answer, "plain")["remedy"])
             self.assertNotIn(b"\x1b", self.run_explain(p.pid).stdout)
 
+    def test_first_process(self):
+        """Nobody starts that one again by hand."""
+        if os.getuid() != 0 or not os.access("/proc/1/maps", os.R_OK):
+            self.skipTest("process 1 cannot be looked into")
+        for p in self.explain(1)["points"]:
+            self.assertNotIn("viaduct run --", p["remedy"] or "")
+
     def test_wrong(self):
         for args, says in (([], "nothing to explain"), (["x"], "neither PID"),
                            (["1:2:3"], "neither PID"), (["no.such.host.invalid:80"], "resolved"),

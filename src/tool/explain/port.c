@@ -472,7 +472,10 @@ int explain_port(const char *host, const char *port, struct answer *a)
 			"[%s%%eth0]:%s",
 			host, host, port);
 	}
-	observe_end_text(end, text);
+	if (here && !is_served(&w, end) && !*host)
+		snprintf(text, sizeof(text), "port %s (IPv4 and IPv6)", port);
+	else
+		observe_end_text(end, text);
 	count = say_connections(&w, end, &connections, &direct);
 	if (here) {
 		explain_here(&w, end, text, direct, a);

@@ -296,6 +296,10 @@ static char *how_to_start(const struct proc *p)
 	char library[PATH_MAX];
 	bool musl;
 
+	if (p->pid == 1)
+		return text_of("Nothing to do for the system's first process. A "
+			       "container's is given the library by its image: see "
+			       "docs/containers.md.");
 	if (!p->unit)
 		return text_of("Start it with: viaduct run -- %s", p->command);
 	musl = is_of_musl(p);

@@ -119,6 +119,16 @@ static void say_static_stays(const struct program *p, const char *lacks, struct 
 		      "of it that is linked dynamically; see viaduct-run(1).");
 }
 
+/* One place in it is in the way. */
+static void say_static_lacks(const struct program *p, const struct static_text *text,
+			     struct answer *a)
+{
+	say(a, POINT_NO, "static",
+	    "%s is statically linked: its connections cannot be followed: %s, at %#llx.",
+	    p->path, text->lacks, (unsigned long long)text->lacks_at);
+	say_remedy(a, "Use a build of it that is linked dynamically.");
+}
+
 /* With a C library of its own. Each number is taken for one that concerns us: where such a call cannot be
  * led away, the library knows better only for few. False: *is_said, or it is not of that kind. */
 static bool static_fits(const struct program *p, const char *file, bool *is_said,
@@ -130,8 +140,12 @@ static bool static_fits(const struct program *p, const char *file, bool *is_said
 	uint8_t all[512];
 
 	memset(all, 1, sizeof(all));
-	if (static_text_find(file, all, sizeof(all), &text) != 0)
+	if (static_text_find(file, all, sizeof(all), &text) != 0) {
+		*is_said = text.lacks_at != 0;
+		if (*is_said)
+			say_static_lacks(p, &text, a);
 		return false;
+	}
 	static_text_finish(&text);
 	view_here(&v, p->path, NULL);
 	*is_said = lacks || !v.config.static_followed;
