@@ -8,6 +8,7 @@
 #include <link.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "preload/door.h"
@@ -80,9 +81,11 @@ void image_unmap(void)
 	}
 }
 
-static bool is_sound(const struct image *im, const Elf64_Phdr *ph)
+/* file_end: of the file. What lies behind it has no memory. */
+static bool is_sound(const struct image *im, const Elf64_Phdr *ph, uint64_t file_end)
 {
-	return (ph->p_vaddr >= PAGE_BYTES || im->eh.e_type == ET_DYN) &&
+	return ph->p_offset <= file_end && ph->p_filesz <= file_end - ph->p_offset &&
+	       (ph->p_vaddr >= PAGE_BYTES || im->eh.e_type == ET_DYN) &&
 	       ph->p_vaddr < UINT32_MAX && ph->p_memsz < UINT32_MAX && ph->p_filesz &&
 	       ph->p_filesz <= ph->p_memsz &&
 	       ((ph->p_vaddr ^ ph->p_offset) & PAGE_MASK) == 0 &&
@@ -113,9 +116,11 @@ static bool choose_place(struct image *im)
 
 static bool map_parts(struct image *im, int fd)
 {
-	size_t bytes = im->eh.e_phnum * sizeof(im->ph[0]);
+	struct stat st;
+	size_t bytes;
 
-	if (pread(fd, &im->eh, sizeof(im->eh), 0) != sizeof(im->eh) ||
+	if (fstat(fd, &st) < 0 ||
+	    pread(fd, &im->eh, sizeof(im->eh), 0) != sizeof(im->eh) ||
 	    im->eh.e_phnum > PARTS_MOST || im->eh.e_phentsize != sizeof(im->ph[0]))
 		return false;
 	bytes = im->eh.e_phnum * sizeof(im->ph[0]);
@@ -128,8 +133,8 @@ static bool map_parts(struct image *im, int fd)
 		/* Ours is no place for code, and there is no other one for its. */
 		if (ph->p_type == PT_GNU_STACK && (ph->p_flags & PF_X))
 			return false;
-		if (ph->p_type == PT_LOAD &&
-		    (!is_sound(im, ph) || !map_part(ph, im->load, fd)))
+		if (ph->p_type == PT_LOAD && (!is_sound(im, ph, (uint64_t)st.st_size) ||
+					      !map_part(ph, im->load, fd)))
 			return false;
 	}
 	return true;

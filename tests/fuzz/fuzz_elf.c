@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Programs, libraries, scripts and the loader's cache, as `viaduct explain` and exec look into them:
- * base/program.c, tool/explain/elf.c, libs.c.
+ * base/program.c, tool/explain/elf.c, libs.c, preload.c.
  * No file is opened: what there is is the input, under its own name and under that of each library
  * and interpreter that is looked for.
  * Not reached: programs with other rights, 32-bit loaders, files of more than 16 KiB, and opening
@@ -198,6 +198,7 @@ static void look_into(void)
 	FUZZ_CHECK(!e.strings || e.strings[e.strings_size] == '\0');
 	explain_imports("fuzz", &e, false, &a);
 	explain_libs(file_path, &e, &a);
+	explain_preloads("/fuzz/library.so /fuzz/other.so", &a);
 	elf_view_finish(&e);
 	finish(&a);
 }
