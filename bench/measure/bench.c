@@ -208,7 +208,17 @@ static void json_peers(FILE *out)
 	fputc(']', out);
 }
 
-static void print_head(const struct plan *plan, FILE *out, const struct floor *f)
+/* How long it takes, as a measurement takes its time and is begun and ended besides. */
+static void print_length(const struct plan *plan, FILE *out, unsigned measurements)
+{
+	double s = (double)plan->set.time_ns / 1e9 * measurements;
+
+	bench_head_line(out, "takes      %.0f %s or more: %u measurements",
+			s < 120 ? s : s / 60, s < 120 ? "s" : "minutes", measurements);
+}
+
+static void print_head(const struct plan *plan, FILE *out, const struct floor *f,
+		       unsigned measurements)
 {
 	const int *c = plan->set.floor_cpus;
 	char names[16], loads[96];
@@ -240,6 +250,7 @@ static void print_head(const struct plan *plan, FILE *out, const struct floor *f
 						 : "any processor",
 		plan_load_list(loads, plan),
 		plan->set.congestion[0] ? plan->set.congestion : "as the system has it");
+	print_length(plan, out, measurements);
 	if (plan->rate)
 		bench_head_line(
 			out,
@@ -404,15 +415,12 @@ static void measure_pattern(const struct plan *plan, struct out *out,
 	}
 }
 
-static void measure_patterns(const struct plan *plan, struct out *out)
+/* counts: how many there are, and measures nothing. */
+static void measure_patterns(const struct plan *plan, struct out *out, bool counts)
 {
-	for (int counting = 1; counting >= 0; counting--) {
-		out->is_counting = counting;
-		for (unsigned i = 0; i < plan->pattern_count; i++)
-			measure_pattern(plan, out, plan->patterns[i]);
-		if (counting)
-			progress_begin(&out->progress);
-	}
+	out->is_counting = counts;
+	for (unsigned i = 0; i < plan->pattern_count; i++)
+		measure_pattern(plan, out, plan->patterns[i]);
 }
 
 static int run_patterns(const struct plan *plan)
@@ -434,11 +442,13 @@ static int run_patterns(const struct plan *plan)
 		bench_machine_warn(stderr);
 	progress_catch();
 	measure_floor(plan, &floor);
+	measure_patterns(plan, &out, true);
 	if (out.table)
-		print_head(plan, out.table, &floor);
+		print_head(plan, out.table, &floor, out.progress.total);
 	if (out.json)
 		print_json_head(plan, out.json, &floor);
-	measure_patterns(plan, &out);
+	progress_begin(&out.progress);
+	measure_patterns(plan, &out, false);
 	if (plan->matrix && out.table)
 		matrix_print(out.table, &out.matrix);
 	status = close_outputs(&out, plan->matrix) ? 1 : 0;

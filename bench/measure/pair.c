@@ -308,6 +308,10 @@ int pair_main(struct pair *p, const char *json)
 	child_adopt_orphans();
 	if (table) {
 		bench_machine_text(table);
+		bench_head_line(table,
+				"run        the client runs %u times, plain and under "
+				"Viaduct by turns",
+				2 * p->pairs);
 		fputc('\n', table);
 		fflush(table);
 	}

@@ -106,6 +106,21 @@ class Bench(unittest.TestCase):
                      "system_congestion", "clocksource", "load"):
             self.assertNotEqual(machine[name], "")
 
+    def test_length_is_said(self):
+        """Before it begins."""
+        result = bench("--patterns", "rtt", "--sizes", "64", "--over", "tcp,unix", "--pairs", "2",
+                       "--time", "0.5", *PLACE)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout.split("\n\n")[0], r"(?m)^takes +2 s or more: 4 measurements$")
+
+    def test_unknown_names(self):
+        """With those that there are."""
+        for args, says in ((["--patterns", "rt"], "of rtt, rtt-spin, "),
+                           (["--sizes", "64KB"], "with K or M behind")):
+            result = bench(*args)
+            self.assertEqual((result.returncode, result.stdout), (2, ""))
+            self.assertIn(says, result.stderr)
+
     def test_patterns(self):
         names = "rtt,rtt-spin,rtt-epoll,rtt-poll,stream,bidir,crr"
         over, sizes = length(["tcp"], ["tcp", "unix"]), length([64, 102400], [1, 64, 102400])
