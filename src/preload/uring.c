@@ -25,12 +25,16 @@ struct io_uring {
 	unsigned sqe_head, sqe_tail;
 };
 
+#ifndef IORING_SETUP_NO_MMAP
+#define IORING_SETUP_NO_MMAP (1u << 14)
+#endif
+
 /* With other flags the kernel takes entries by itself, or they lie otherwise. */
 #define FLAGS_KNOWN                                                                      \
 	(IORING_SETUP_IOPOLL | IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP |                \
 	 IORING_SETUP_ATTACH_WQ | IORING_SETUP_R_DISABLED | IORING_SETUP_SUBMIT_ALL |    \
 	 IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_CQE32 |    \
-	 IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN)
+	 IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_NO_MMAP)
 
 /* Its version definitions: one for the file, and one for each release from 2.0 to 2.15. A later one
  * may have calls that are not below. */
@@ -238,7 +242,7 @@ INTERPOSED(setting_up(next, flags), io_uring_queue_init,
 INTERPOSED(setting_up(next, p->flags), io_uring_queue_init_params,
 	   (unsigned entries, struct io_uring *ring, struct io_uring_params *p), entries,
 	   ring, p)
-INTERPOSED(uring_all_go(), io_uring_queue_init_mem,
+INTERPOSED(setting_up(next, p->flags), io_uring_queue_init_mem,
 	   (unsigned entries, struct io_uring *ring, struct io_uring_params *p, void *buf,
 	    size_t size),
 	   entries, ring, p, buf, size)

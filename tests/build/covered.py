@@ -18,7 +18,7 @@ from selfcalls import undefined  # noqa: E402
 NEW = "newer than the liburing of Debian 12"
 NEW_LIBC = "newer than the glibc of Debian 12"
 CANNOT = {"viaduct_door": "what the native library uses; tests/native",
-          "io_uring_queue_init_mem": NEW, "io_uring_submit_and_wait_min_timeout": NEW,
+          "io_uring_submit_and_wait_min_timeout": NEW,
           "io_uring_submit_and_wait_reg": NEW, "io_uring_wait_cqes_min_timeout": NEW,
           **{f"__isoc23_{name}": NEW_LIBC for name in ("fwscanf", "vfwscanf", "vwscanf", "wscanf")}}
 

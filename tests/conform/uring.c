@@ -215,6 +215,37 @@ CASE(uring_files, STAYS)
 	io_uring_queue_exit(&ring);
 }
 
+/* A ring in memory of the program's, as PostgreSQL 18 has them. */
+__attribute__((weak)) int io_uring_queue_init_mem(unsigned entries, struct io_uring *ring,
+						  struct io_uring_params *p, void *buf,
+						  size_t size);
+
+CASE(uring_in_own_memory, STAYS)
+{
+	const size_t size = 1 << 20;
+	struct pair p = pair_warm_open();
+	struct io_uring ring;
+	struct io_uring_params params = {.flags = 1u << 14 /* IORING_SETUP_NO_MMAP */};
+	int file = file_of("content");
+	char buf[8] = "";
+	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE,
+			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	NEED(memory != MAP_FAILED);
+	int r = io_uring_queue_init_mem
+			? io_uring_queue_init_mem(8, &ring, &params, memory, size)
+			: -ENOSYS;
+	if (r == -ENOSYS || r == -EPERM || r == -EINVAL)
+		skip("no io_uring in a program's own memory here");
+	say("set up: %s", r > 0 ? "so many bytes" : "nothing");
+	for (int way = 0; way < WAYS; way++) {
+		io_uring_prep_read(io_uring_get_sqe(&ring), file, buf, 7, 0);
+		say("read: %d %s", ask(&ring, way), buf);
+		exchange(p);
+	}
+	io_uring_queue_exit(&ring);
+	pair_close(p);
+}
+
 /* Files first, then a connection with bytes in it, by each function that submits. */
 CASE(uring_from_files_to_sockets, DIRECT)
 {
