@@ -15,7 +15,7 @@ check:
 
 # What takes too long for that: Meson's suite `long`; connections between hosts by several seeds, with
 # loss, with all faults, over IPv6, without rights; random operations by SEEDS seeds; each fuzzer for a
-# minute; and the soak test. Six hours.
+# minute; the soak test; and Debian 12, 13 and sid, as root. Eight hours.
 check-long: deps-build
 	@scripts/deps.sh check || echo "check-long: what is missing is skipped"
 	@scripts/deps.sh long || echo "check-long: what is missing is skipped"

@@ -1,12 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# make check-long: what takes too long for make check, six hours in all. The tests of Meson's suite
+# make check-long: what takes too long for make check, eight hours in all. The tests of Meson's suite
 # `long`, of which make check has smaller forms. A build with clang. Streams between two guests with
 # random calls, with and without a cable that loses, by several seeds; all programs there over IPv6 and
 # without rights;
 # faults; the soak test; and all searches of the models; random operations by as many seeds as SEEDS
 # says, 1,000 without; the native interface and remote procedure calls at random; each fuzzer for a
-# minute; and programs whose packages are too large for make check.
+# minute; programs whose packages are too large for make check; and ./demo and ./check on Debian 12, 13
+# and sid, for which it has to be root.
 # Goes on after a failure, and fails at the end.
 #
 # usage: [SEEDS=N] check-long.sh BUILD [NAME]... - of the names below, all without one
@@ -150,6 +151,10 @@ one papers papers
 for target in tests/fuzz/fuzz_*.c; do
 	name=$(basename "${target#*/fuzz_}" .c)
 	one fuzz-"$name" scripts/fuzz.sh 60 "$name"
+done
+# What a new user does, on each Debian that the README names.
+for release in bookworm trixie sid; do
+	one root-$release scripts/root.sh $release
 done
 one soak tests/suites/soak.py "$build/viaduct" --seconds 600 --plain 120
 

@@ -107,6 +107,8 @@ packages() {
 	check ibverbs-providers /etc/libibverbs.d/rxe.driver
 	check ibverbs-utils ibv_rc_pingpong
 	check rdmacm-utils rping
+	long debootstrap debootstrap
+	long git git
 	long default-jdk-headless javac
 	long g++ g++
 	long mariadb-server-core mariadbd
