@@ -178,7 +178,7 @@ static int check_files(int count, char **paths)
 static void look(void)
 {
 	struct view *v = &outlook.view;
-	char *slash = outlook.program ? strrchr(outlook.program, '/') : NULL;
+	const char *slash = outlook.program ? strrchr(outlook.program, '/') : NULL;
 
 	if (slash)
 		outlook.program = slash + 1;

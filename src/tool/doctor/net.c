@@ -134,7 +134,7 @@ static const char *counts_fault(const int ends[2])
 	uint64_t written = 0, consumed = 0, received = 0;
 	uint32_t memory[SO_MEMINFO_WORDS];
 	socklen_t len = sizeof(memory);
-	char bytes[SENT] = "abcde";
+	char bytes[] = "abcde";
 	int r;
 
 	if (send(ends[0], bytes, SENT, MSG_NOSIGNAL) != SENT ||

@@ -241,7 +241,8 @@ static bool effective_uid(pid_t pid, uid_t *uid)
 static bool is_library_data(const char *line, uint64_t at, size_t size)
 {
 	unsigned long from, to;
-	char mode[5], *name;
+	const char *name;
+	char mode[5];
 
 	if (sscanf(line, "%lx-%lx %4s", &from, &to, mode) != 3 || at < from || at >= to ||
 	    size > to - at || strcmp(mode, "rw-p") != 0)
