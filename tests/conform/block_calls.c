@@ -139,13 +139,11 @@ const struct call block_calls[] = {
 	{.name = "__poll_chk", .run = run_poll_chk, .role = READER, .polls = true},
 	{.name = "ppoll", .run = run_ppoll, .role = READER, .polls = true},
 	{.name = "__ppoll_chk", .run = run_ppoll_chk, .role = READER, .polls = true},
-#ifdef __GLIBC__ /* musl's signal to a thread that is cancelled ends it in the kernel, too */
 	{.name = "SYS_poll",
 	 .run = run_sys_poll,
 	 .role = READER,
 	 .polls = true,
 	 .deaf = true},
-#endif
 	{.name = "select", .run = run_select, .role = READER, .polls = true},
 	{.name = "__select", .run = run___select, .role = READER, .polls = true},
 	{.name = "pselect", .run = run_pselect, .role = READER, .polls = true},

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -121,6 +122,53 @@ CASE(ended_amid_a_part, DIRECT)
 	cancel_amid(call_send, BULK_ROOM, 0, NULL);
 	cancel_amid(call_recv, 8, 0, NULL);
 	cancel_amid(call_recv, 0, 0, NULL);
+}
+
+/* ---- dprintf, which glibc since 2.37 has go on behind a handler ---- */
+
+static _Atomic int struck;
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	struck++;
+}
+
+static void run_dprintf(void *arg)
+{
+	struct call *c = arg;
+	ssize_t n = dprintf(c->fd, "%s", "text");
+	c->error = errno;
+	__atomic_store_n(&c->result, n, __ATOMIC_RELEASE);
+}
+
+/* Until there is room for nothing, and stays so. */
+static void fill(int fd)
+{
+	for (int full = 0; full < 20; full++)
+		for (; send(fd, bulk_room(), 1 << 16, MSG_DONTWAIT) > 0; full = 0)
+			;
+}
+
+CASE(ended_dprintf, DIRECT)
+{
+	struct pair p = pair_warm_open();
+	struct call c = {.fd = p.s, .result = -2};
+	struct worker t;
+	struck = 0;
+	NEED(sigaction(SIGUSR2, &(struct sigaction){.sa_handler = on_signal}, NULL) == 0);
+	fill(p.s);
+	call_start(&t, run_dprintf, &c);
+	NEED(pthread_kill(t.thread, SIGUSR2) == 0);
+	while (struck == 0)
+		usleep(100);
+	wait_crowd_asleep(&t.tid, 1);
+	while (__atomic_load_n(&c.result, __ATOMIC_ACQUIRE) == -2)
+		if (recv(p.c, bulk_room(), BULK_ROOM, MSG_DONTWAIT) < 0)
+			usleep(100);
+	call_end(&t, &c);
+	close(p.s);
+	close(p.c);
 }
 
 /* ---- the last one out of a closed connection lingers ---- */

@@ -82,6 +82,9 @@ static int map(int fd, struct io_uring_params *params, struct io_uring *ring)
 	int r = io_uring_queue_mmap(fd, params, ring);
 	for (unsigned i = 0; r == 0 && i < params->sq_entries; i++)
 		ring->sq.array[i] = i;
+	/* liburing since 2.6 leaves them to who has made the ring. */
+	ring->ring_fd = fd;
+	ring->enter_ring_fd = fd;
 	return r;
 }
 
