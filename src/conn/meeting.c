@@ -344,9 +344,9 @@ static void tell_fin(struct sock *s)
 		store_release(&s->out->fin, 1);
 }
 
-/* The layer above asks the kernel, too, where next_try is due: ever more rarely. In the end the
- * upgrade is undone, at both ends. */
-static bool may_attach(struct sock *s, int fd)
+/* The layer above asks the kernel, too, where next_try is due: ever more rarely. In the end it
+ * undoes the upgrade, at both ends. */
+static bool may_attach(struct sock *s)
 {
 	struct slot *sl = s->slot;
 	uint32_t ops = load_relaxed(&sl->ops) + 1;
@@ -355,8 +355,6 @@ static bool may_attach(struct sock *s, int fd)
 		return true;
 	if (ops >= load_relaxed(&sl->next_try))
 		store_relaxed(&sl->next_try, 2 * ops);
-	if (ops > LOOK_BOUND)
-		sock_refuse(s, fd, VD_REASON_EPOLL);
 	return false;
 }
 
@@ -364,7 +362,7 @@ static bool may_attach(struct sock *s, int fd)
 static void make_attached(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	if (!may_attach(s, fd))
+	if (!may_attach(s))
 		return; /* the next operation tries again */
 	options_learn(s, fd);
 	uint32_t expect = SLOT_ATTACHING;

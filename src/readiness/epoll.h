@@ -169,6 +169,8 @@ int instance_fd(struct instance *in);
 int instance_fd_now(struct instance *in, int fd);
 /* Under the list lock: the next of all, also of those that are free; the first after NULL. */
 struct instance *instance_next(struct instance *in);
+/* Once, before anything else here. */
+void epoll_table_init(void);
 /* The lock around s->regs, the table of instances and the records; taken before any
  * instance's. */
 void epoll_list_lock(void);

@@ -3,6 +3,9 @@
 #include "base/atomic.h"
 #include "readiness/epoll.h"
 
+/* After so many operations the upgrade is undone. */
+#define ATTACH_OPS_MOST 65536u
+
 /* In the kernel's own list, where an armed one has EPOLLERR at any rate. One that has been told
  * stays so until its MOD, which comes by here. */
 bool reg_is_spent_there(struct epoll_reg *r)
@@ -35,8 +38,10 @@ static bool is_oneshot_ready(struct epoll_reg *r, bool asks)
 bool epoll_may_attach(struct sock *s)
 {
 	struct slot *sl = s->slot;
-	bool asks = load_relaxed(&sl->ops) >= load_relaxed(&sl->next_try);
+	uint32_t ops = load_relaxed(&sl->ops);
+	bool asks = ops >= load_relaxed(&sl->next_try);
 	bool may = true, heeded;
+	int fd = -1;
 
 	if (!reg_is_any(s))
 		return true;
@@ -47,8 +52,11 @@ bool epoll_may_attach(struct sock *s)
 		may = r->converted || instance_refuses(r->in) ||
 		      (is_oneshot_ready(r, asks) &&
 		       (heeded || !instance_puts_off(r->in)));
+		fd = r->use_fd;
 		instance_unlock(r->in);
 	}
 	epoll_list_unlock();
+	if (!may && ops > ATTACH_OPS_MOST)
+		sock_refuse(s, fd, VD_REASON_EPOLL);
 	return may;
 }

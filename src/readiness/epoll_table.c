@@ -15,7 +15,6 @@
 #include "base/real.h"
 #include "base/sections.h"
 #include "readiness/chunk.h"
-#include "readiness/pollset.h"
 #include "readiness/ready.h"
 
 /* Few pointers to chunks lie where a child writes anyway; most need but the first, which is small. */
@@ -488,7 +487,7 @@ struct epoll_reg *tag_reg(uint64_t data, bool *bell)
 	return &chunk[index];
 }
 
-void ready_init(void)
+void epoll_table_init(void)
 {
 	self = kernel_getpid();
 	if (kernel_getrandom(&tag_prefix, sizeof(tag_prefix), GRND_NONBLOCK) !=
@@ -496,11 +495,6 @@ void ready_init(void)
 		tag_prefix = (uint64_t)self * 0x9e3779b97f4a7c15u;
 	/* The top bit set: no pointer and no small number looks like this. */
 	tag_prefix = tag_prefix >> TAG_SHIFT | 1ull << (63 - TAG_SHIFT);
-	pollset_init();
-	sock_may_attach = epoll_may_attach;
-	sock_on_attach = epoll_on_attach;
-	sock_on_final = epoll_on_final;
-	sock_on_release = epoll_on_release;
 }
 
 void instance_note_unseen(struct instance *in)

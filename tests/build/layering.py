@@ -52,7 +52,7 @@ ALSO = {
 }
 # Pairs of files that expect something from each other, by folder; in all others of the engine there is
 # none. To be lowered with them.
-PAIRS = {"rdma": 4, "remote": 14, "readiness": 8}
+PAIRS = {"rdma": 4, "remote": 14, "readiness": 7}
 # Where pairs are not counted.
 NO_ENGINE = {"tool", "measure"}
 # A header that is for these files alone.

@@ -216,3 +216,27 @@ CASE(asked_filtered_since, DIRECT)
 {
 	leaves_unread_to(watches_since);
 }
+
+/* What a listener of MPTCP's accepts from a plain peer is TCP, and has none: 0 is as 1. */
+CASE(lowat_of_mptcp, DIRECT)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET};
+	socklen_t len = sizeof at;
+	int listener = socket(AF_INET, SOCK_STREAM, IPPROTO_MPTCP), bytes = -1;
+	struct pair p;
+	if (listener < 0)
+		skip("the kernel has no MPTCP");
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	NEED(bind(listener, (struct sockaddr *)&at, len) == 0 &&
+	     listen(listener, 1) == 0 &&
+	     getsockname(listener, (struct sockaddr *)&at, &len) == 0);
+	p.c = connect_to(AF_INET, ntohs(at.sin_port));
+	p.s = accept(listener, NULL, NULL);
+	NEED(p.s >= 0);
+	pair_warm(p);
+	len = sizeof bytes;
+	say_result("asked", getsockopt(p.s, SOL_SOCKET, SO_RCVLOWAT, &bytes, &len));
+	say("%d", bytes);
+	close(listener);
+	pair_close(p);
+}

@@ -2,7 +2,6 @@
 /* Conformance: SO_RCVLOWAT is raised, and lowered, while a call waits for bytes. */
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -574,28 +573,4 @@ CASE(lowat_set_over_silent_refused, DIRECT)
 	close(before);
 	close(after);
 	silent_end(fd, pid);
-}
-
-/* What a listener of MPTCP's accepts from a plain peer is TCP, and has none: 0 is as 1. */
-CASE(lowat_of_mptcp, DIRECT)
-{
-	struct sockaddr_in at = {.sin_family = AF_INET};
-	socklen_t len = sizeof at;
-	int listener = socket(AF_INET, SOCK_STREAM, IPPROTO_MPTCP), bytes = -1;
-	struct pair p;
-	if (listener < 0)
-		skip("the kernel has no MPTCP");
-	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	NEED(bind(listener, (struct sockaddr *)&at, len) == 0 &&
-	     listen(listener, 1) == 0 &&
-	     getsockname(listener, (struct sockaddr *)&at, &len) == 0);
-	p.c = connect_to(AF_INET, ntohs(at.sin_port));
-	p.s = accept(listener, NULL, NULL);
-	NEED(p.s >= 0);
-	pair_warm(p);
-	len = sizeof bytes;
-	say_result("asked", getsockopt(p.s, SOL_SOCKET, SO_RCVLOWAT, &bytes, &len));
-	say("%d", bytes);
-	close(listener);
-	pair_close(p);
 }
