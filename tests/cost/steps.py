@@ -23,12 +23,12 @@ import tempfile
 
 SKIP = 77  # the process may not be traced
 ROOM = 1.10
-BOUNDS = {"send-64": 290, "recv-64": 269, "write-64": 274, "read-64": 288,
-          "recv-nothing": 713, "poll-ready": 750, "poll-nothing": 794, "instance": 2482, "start": 245000}
+BOUNDS = {"send-64": 288, "recv-64": 267, "write-64": 272, "read-64": 286,
+          "recv-nothing": 710, "poll-ready": 748, "poll-nothing": 795, "instance": 2476, "start": 245000}
 # The same on a connection that has not earned its upgrade, and both ends of a connection of one round trip, from
 # socket to close.
-TCP_BOUNDS = {"send-64": 162, "recv-64": 162, "write-64": 166, "read-64": 166, "instance": 1317,
-              "connection": 1882}
+TCP_BOUNDS = {"send-64": 160, "recv-64": 160, "write-64": 164, "read-64": 164, "instance": 1311,
+              "connection": 1865}
 
 
 class Failed(Exception):

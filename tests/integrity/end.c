@@ -21,7 +21,7 @@ static enum scene pick_scene(uint64_t *rng, int theme)
 		return theme;
 	while (dice >= upto[scene])
 		scene++;
-	return scene;
+	return opt.without >> scene & 1 ? SCENE_STREAM : scene;
 }
 
 /* Some directions have a few bytes, which come all at once. */
@@ -375,11 +375,15 @@ void say(const struct end *e, enum said what)
 	sh->pair[e->play.index].said[e->c.side] = (uint64_t)e->play.step << 8 | what;
 }
 
-bool hear(const struct end *e, enum said what)
+bool said(const struct end *e, enum said what)
 {
 	const struct pair_state *pair = &sh->pair[e->play.index];
-	uint64_t wanted = (uint64_t)e->play.step << 8 | what;
-	while (pair->said[!e->c.side] < wanted) {
+	return pair->said[!e->c.side] >= ((uint64_t)e->play.step << 8 | what);
+}
+
+bool hear(const struct end *e, enum said what)
+{
+	while (!said(e, what)) {
 		if (sh->killed)
 			return false;
 		usleep(200);

@@ -23,7 +23,10 @@ enum goodbye {
 	BYE_ABORT, /* it resets the connection */
 };
 
-enum said { SAID_NOTHING, SAID_READY, SAID_SENT, SAID_CUT };
+/* Naps of 200 us for a peer that may be unable to send it all. */
+#define PATIENCE 500
+
+enum said { SAID_NOTHING, SAID_READY, SAID_SENT, SAID_CUT, SAID_SENT_CUT };
 enum handed { HANDED_NOT, HANDED_CLEAN, HANDED_ERROR };
 
 /* What both ends know of a scene from the seed. */
@@ -84,6 +87,7 @@ bool recv_end(struct end *e);
 bool turns(struct end *e);
 /* Waits until the other side has said it, or has been killed (false). */
 bool hear(const struct end *e, enum said what);
+bool said(const struct end *e, enum said what);
 void say(const struct end *e, enum said what);
 void dawdle(struct end *e);
 void shut(struct end *e);

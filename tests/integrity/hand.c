@@ -15,7 +15,6 @@
 
 #define PIECE	   100
 #define BULK_PIECE 1000
-#define PATIENCE   500 /* naps of 200 us for a peer that may be unable to send it all */
 
 struct hand {
 	unsigned pieces, bulk; /* that the client sends: read before, and unread */
@@ -58,7 +57,7 @@ static bool pieces(struct end *e, unsigned n, unsigned bytes)
 }
 
 /* What both were told must be the same. */
-static void compare(const struct end *e, bool clean)
+static void compare(const struct end *e, const struct hand *a, bool clean)
 {
 	const struct pair_state *pair = &sh->pair[e->play.index];
 	uint64_t told, step = e->play.step + 1;
@@ -70,9 +69,13 @@ static void compare(const struct end *e, bool clean)
 	if (sh->killed)
 		return;
 	if (clean != ((told & 3) == HANDED_CLEAN))
-		fail_at(&e->c.rx, "%s end, and %s at the program that went on",
+		fail_at(&e->c.rx,
+			"%s end, and %s at the program that went on (%s, others hold "
+			"it %u ms, it had %lu, then %u bytes%s)",
 			clean ? "a clean" : "no clean",
-			(told & 3) == HANDED_CLEAN ? "a clean one" : "an error");
+			(told & 3) == HANDED_CLEAN ? "a clean one" : "an error",
+			a->vforks ? "vfork" : "fork", a->hold_ms, a->read_before,
+			a->bulk * BULK_PIECE, a->one_way ? ", one way" : "");
 	count(clean ? COUNT_HANDED : COUNT_LOST);
 }
 
@@ -86,7 +89,7 @@ static void client_of_hand(struct end *e, const struct hand *a)
 		shut(e);
 		clean = recv_until(e, e->c.rx.total) && recv_end(e);
 	}
-	compare(e, clean);
+	compare(e, a, clean);
 }
 
 static pid_t hold(const struct end *e, unsigned ms)
@@ -143,8 +146,7 @@ static void server_of_hand(struct end *e, const struct hand *a)
 		return;
 	}
 	for (int i = 0; i < PATIENCE && !sh->killed; i++) {
-		if (sh->pair[e->play.index].said[CLIENT] >=
-		    ((uint64_t)e->play.step << 8 | SAID_SENT))
+		if (said(e, SAID_SENT))
 			break;
 		usleep(200);
 	}

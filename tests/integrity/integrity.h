@@ -42,10 +42,11 @@ struct options {
 	unsigned seconds, rounds, conns, wait_seconds;
 	uint64_t bytes, volume;
 	bool kill, bounce, forks, signals, hold, verbose;
-	bool events; /* rounds of events.c */
-	bool go_on;  /* after a failure, with the next round */
-	int scene;   /* -1: all */
-	bool far;    /* this is one side, and the other is on another host */
+	bool events;	  /* rounds of events.c */
+	bool go_on;	  /* after a failure, with the next round */
+	int scene;	  /* -1: all but these: */
+	unsigned without; /* a bit for each */
+	bool far;	  /* this is one side, and the other is on another host */
 	enum side side;
 	uint32_t own, peer; /* the hosts, in network order: loopback when they are one */
 	int mode;	    /* -1: all */
@@ -200,6 +201,7 @@ bool may_die(const struct conn *c);
 void maybe_bounce(struct half *h);
 /* Compares what was received with the stream. */
 void verify(struct half *h, uint64_t off, const uint8_t *buf, size_t len);
+ssize_t send_mmsg(struct half *h, uint8_t *buf, size_t len, int flags);
 /* N messages, or as many as the dice say (0). */
 ssize_t recv_mmsg(struct half *h, uint8_t *buf, size_t len, int flags, unsigned n);
 /* At the end of a thread: what it keeps for its calls. */

@@ -56,6 +56,8 @@ static const struct option longs[] = {
 	{"verbose", 0, NULL, 'v'},
 	{"events", 0, NULL, 'E'},
 	{"scene", 1, NULL, 'n'},
+	{"without", 1, NULL, 'W'},
+	{"volume", 1, NULL, 'V'},
 	{"go-on", 0, NULL, 'g'},
 	{"resume", 1, NULL, 'R'},
 	{"nothing", 0, NULL, 'N'},
@@ -69,7 +71,7 @@ static const char usage[] =
 	"                 [--mode M | --client-mode M | --server-mode M] [--wait "
 	"SECONDS]\n"
 	"                 [--hold] [--verbose]\n"
-	"                 [--events [--scene S]] [--go-on]\n"
+	"                 [--events [--scene S | --without S]] [--go-on]\n"
 	"                 [--side client|server --own ADDRESS --peer ADDRESS]\n"
 	"modes: threads timeo fork poll select lt et oneshot\n"
 	"scenes: talk stream dup duo mmsg hand\n"
@@ -86,6 +88,15 @@ static int mode_number(const char *name)
 	for (int i = 0; i < MODES; i++)
 		if (!strcmp(names[i], name))
 			return i;
+	fputs(usage, stderr);
+	exit(2);
+}
+
+static int scene(const char *name)
+{
+	int n = scene_number(name);
+	if (n >= 0)
+		return n;
 	fputs(usage, stderr);
 	exit(2);
 }
@@ -166,11 +177,11 @@ static void parse(int argc, char **argv)
 			resume = optarg;
 			break;
 		case 'n':
-			opt.scene = scene_number(optarg);
-			if (opt.scene >= 0)
-				break;
-			fputs(usage, stderr);
-			exit(2);
+			opt.scene = scene(optarg);
+			break;
+		case 'W':
+			opt.without |= 1u << scene(optarg);
+			break;
 		case 'm':
 			opt.mode = mode_number(optarg);
 			break;
@@ -441,6 +452,7 @@ static bool all_happened(void)
 	for (int i = 0; i < COUNT_END; i++) {
 		printf("integrity: %9lu %s\n", total.count[i], texts[i]);
 		if (total.count[i] || i == COUNT_LOST ||
+		    (i == COUNT_HANDED && opt.without) ||
 		    (i == COUNT_SIGNAL && !opt.signals))
 			continue;
 		fprintf(stderr, "integrity: never: %s\n", texts[i]);

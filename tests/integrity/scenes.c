@@ -111,6 +111,7 @@ bool scene_stream(struct end *e)
 
 #define FIRST  100
 #define SECOND 100
+#define BULK   (3u << 20)
 
 struct stab {
 	pthread_t victim;
@@ -149,6 +150,31 @@ static bool cut_call(struct end *e, uint64_t off)
 	if (r > 0)
 		h->state->off = h->off += r;
 	return recv_until(e, off);
+}
+
+/* A sendmmsg of more than there is room for, whose receiver reads when it has been cut. */
+static bool cut_send(struct end *e, uint64_t off)
+{
+	struct half *h = &e->c.tx;
+	struct stab s = {.victim = pthread_self()};
+	size_t len = off - h->off;
+	uint8_t *buf = malloc(len);
+	pthread_t t;
+	if (!buf || pthread_create(&t, NULL, stab, &s) != 0)
+		fail_at(h, "sendmmsg: no memory");
+	stream_fill(h->key, h->off, buf, len);
+	ssize_t r = send_mmsg(h, buf, len, MSG_NOSIGNAL);
+	int saved = errno;
+	s.over = true;
+	pthread_join(t, NULL);
+	free(buf);
+	errno = saved;
+	if (r < 0 && errno != EINTR && errno != EAGAIN && errno != 512)
+		may_fail(h, "sendmmsg");
+	if (r > 0)
+		h->state->off = h->off += r;
+	say(e, SAID_SENT_CUT);
+	return send_until(e, &e->in, off);
 }
 
 /* One byte to and fro, TURNS times: the connection comes up, or not yet. */
@@ -209,7 +235,7 @@ static bool client_of_mmsg(struct end *e, unsigned before, unsigned after)
 	if (!send_once(e, FIRST))
 		return false;
 	usleep(rnd(&e->c.rng) % 30000);
-	return send_once(e, SECOND);
+	return send_once(e, SECOND) && (!e->play.late || cut_send(e, e->c.tx.total));
 }
 
 static bool server_of_mmsg(struct end *e, unsigned before, unsigned after)
@@ -217,7 +243,12 @@ static bool server_of_mmsg(struct end *e, unsigned before, unsigned after)
 	if (!bytes_to_and_fro(e, before) || !cut_call(e, before + FIRST))
 		return false;
 	say(e, SAID_CUT);
-	return bytes_to_and_fro(e, after) && whole_call(e);
+	if (!bytes_to_and_fro(e, after) || !whole_call(e))
+		return false;
+	/* Bounded: with SA_RESTART a full connection may be left only by reading. */
+	for (int i = 0; e->play.late && i < PATIENCE && !said(e, SAID_SENT_CUT); i++)
+		usleep(200);
+	return recv_until(e, e->c.rx.total);
 }
 
 bool scene_mmsg(struct end *e)
@@ -225,10 +256,13 @@ bool scene_mmsg(struct end *e)
 	unsigned before = e->play.turns % 14, after = 1 + e->play.ask % 60;
 	struct conn *c = &e->c;
 	bool alive;
-	c->plan.total[CLIENT] = before + FIRST + after + FIRST + SECOND;
+	c->plan.total[CLIENT] =
+		before + FIRST + after + FIRST + SECOND + (e->play.late ? BULK : 0);
 	c->plan.total[SERVER] = before + after;
 	c->tx.total = c->plan.total[c->side];
 	c->rx.total = c->plan.total[!c->side];
+	setsockopt(e->fd, SOL_SOCKET, c->side == CLIENT ? SO_SNDBUF : SO_RCVBUF,
+		   &(int){100000}, sizeof(int));
 	alive = c->side == CLIENT ? client_of_mmsg(e, before, after)
 				  : server_of_mmsg(e, before, after);
 	if (alive) {
