@@ -13,15 +13,14 @@ build: deps-build
 check:
 	@./check
 
-# What takes too long for that: Meson's suite `long`; connections between hosts by several seeds, with
-# loss, with all faults, over IPv6, without rights; random operations by SEEDS seeds; each fuzzer for a
-# minute; the soak test; and Debian 12, 13 and sid, as root. Eight hours.
+# What takes too long for that, in parts of less than two hours each, which scripts/check-long.sh lists:
+# make check-long PARTS="events-0 volume". All of them without PARTS.
 check-long: deps-build
 	@scripts/deps.sh check || echo "check-long: what is missing is skipped"
 	@scripts/deps.sh long || echo "check-long: what is missing is skipped"
 	@test -f $(BUILD)/build.ninja || meson setup $(BUILD)
 	@ninja -C $(BUILD)
-	@scripts/check-long.sh $(BUILD)
+	@scripts/check-long.sh $(BUILD) $(PARTS)
 
 # Redis on TCP, on AF_UNIX and under Viaduct: about a minute.
 demo:

@@ -1,16 +1,23 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# make check-long: what takes too long for make check, eight hours in all. The tests of Meson's suite
-# `long`, of which make check has smaller forms. A build with clang. Streams between two guests with
-# random calls, with and without a cable that loses, by several seeds; all programs there over IPv6 and
-# without rights;
-# faults; the soak test; and all searches of the models; random operations by as many seeds as SEEDS
-# says, 1,000 without; the native interface and remote procedure calls at random; each fuzzer for a
-# minute; programs whose packages are too large for make check; and ./demo and ./check on Debian 12, 13
-# and sid, for which it has to be root.
+# make check-long: what takes too long for make check, in parts of less than two hours each:
+#   builds     with clang; all cases with musl
+#   tests      Meson's suite `long`, of which make check has smaller forms
+#   guests     streams between two guests with random calls, with and without a cable that loses, by several
+#              seeds; all programs there over IPv6 and without rights; faults
+#   models     all searches; random operations by as many seeds as SEEDS says, 1,000 without
+#   events-0, events
+#              rounds of events (tests/integrity), an hour at a threshold of 0, and one at the default
+#   volume     10^12 bytes of streams, each compared
+#   native     the native interface at random; pods that are killed
+#   rpc        remote procedure calls at random
+#   apps       programs whose packages are too large for make check; the papers' experiments
+#   fuzz       each fuzzer for a minute; the soak test
+#   debian     ./demo and ./check on Debian 12, 13 and sid, for which it has to be root
 # Goes on after a failure, and fails at the end.
 #
-# usage: [SEEDS=N] check-long.sh BUILD [NAME]... - of the names below, all without one
+# usage: [SEEDS=N] check-long.sh BUILD [PART | NAME]... - of the parts above, and the names below, all
+# without one
 cd "$(dirname "$0")/.." || exit 1
 build=$1
 shift
@@ -26,7 +33,7 @@ failed=
 one() {
 	local name=$1 began=$SECONDS rc
 	shift
-	[ "$wanted" = "  " ] || [[ $wanted == *" $name "* ]] || return
+	[ "$wanted" = "  " ] || [[ $wanted == *" $name "* || $wanted == *" $part "* ]] || return
 	ran=$((ran + 1))
 	echo "== $name: $*"
 	"$@"
@@ -49,6 +56,7 @@ clang_build() {
 		CC=clang meson setup $folder -Dwerror=true -Dbuildtype=plain -Dmusl=disabled || return
 	ninja -C $folder
 }
+part=builds
 one clang clang_build
 one mechanisms ninja -C "$build" mechanisms
 # Without musl-gcc there are none.
@@ -62,7 +70,9 @@ long_tests() {
 	musl_cases
 	meson test -C "$build" --no-rebuild --print-errorlogs --suite long --timeout-multiplier 8
 }
-one tests long_tests
+part=tests
+one long long_tests
+part=guests
 far=("$guest/far.py" --expect rdma)
 faults=("$guest/far_faults.py" --expect rdma)
 for seed in $seeds; do
@@ -78,12 +88,37 @@ one programs--user "${far[@]}" --user 1000 "$build/viaduct" "$kernel"
 one faults "${faults[@]}" "$build/viaduct" "$kernel"
 one faults--loss "${faults[@]}" --loss -- "$build/viaduct" "$kernel"
 one faults--ipv6 "${faults[@]}" --ipv6 "$build/viaduct" "$kernel"
+part=models
 for model in switch sleep epoll end native message reach; do
 	one model-$model models/check.sh --whole $model
 done
 one differential tests/differential/differential.py --seed 1001 --seeds "${SEEDS:-1000}" \
 	"$build/viaduct" "$build/tests/differential/differential"
+# Events against moves in both directions, with signals, children and kills.
+integrity=("$build/tests/support/viaduct" "$build/tests/integrity/integrity")
+events() { # THRESHOLD
+	INTEGRITY_AFTER=$1 tests/integrity/run.py --slow "$build/tests/integrity/libintegrity-slow.so" \
+		"${integrity[@]}" --events --seconds 3600 --seed "$(date +%s)" --signals --switch --kill \
+		--without hand
+}
+part=events-0
+one events-hour-0 events 0
+part=events
+one events-hour events default
+# VOLUME ARGUMENT...: streams of so many bytes in all, with each byte compared.
+volume() {
+	local bytes=$1
+	shift
+	tests/integrity/run.py "${integrity[@]}" --volume "$bytes" --conns 8 "$@"
+}
+part=volume
+one volume-plain volume 500000000000 --seed 1 --bytes 1000000000 --no-fork
+one volume-switch volume 200000000000 --seed 2 --bytes 300000000 --switch
+one volume-all volume 100000000000 --seed 3 --bytes 100000000 --signals --switch --kill
+one volume-default env INTEGRITY_AFTER=default tests/integrity/run.py "${integrity[@]}" \
+	--volume 200000000000 --conns 8 --seed 4 --bytes 300000000
 # The native interface at random: over TCP, in shared memory, and with the preloaded engine.
+part=native
 native=$build/tests/native/native-random
 one native-tcp env VIADUCT=off NATIVE_PATH=tcp NATIVE_SECONDS=120 "$native"
 one native-shm env NATIVE_PATH=shm NATIVE_SECONDS=120 "$native"
@@ -119,6 +154,7 @@ near() { # FOLDER SANITIZERS
 }
 one near-sanitized near sanitized address,undefined
 one near-threads near threads thread
+part=rpc
 # Random remote procedure calls; tests/support has a door by which connections go back to TCP.
 calls() { # FOLDER SANITIZERS ARGUMENT...
 	local folder=build-check/$1 sanitizers=$2
@@ -133,6 +169,7 @@ one rpc-stress tests/rpc/stress.py --seed 100000 --seconds 900 "$build/tests/sup
 	"$build/tests/rpc/rpc-stress"
 one rpc-stress-sanitized calls sanitized address,undefined --seed 200000 --seconds 3600
 one rpc-stress-threads calls threads thread --seed 300000 --seconds 900
+part=apps
 # Systems for calls whose packages are too large for make check.
 for app in capnp dbus java omniorb rmi samba; do
 	one app-$app tests/apps/$app.py "$build/viaduct"
@@ -148,15 +185,17 @@ papers() {
 	return $rc
 }
 one papers papers
+part=fuzz
 for target in tests/fuzz/fuzz_*.c; do
 	name=$(basename "${target#*/fuzz_}" .c)
 	one fuzz-"$name" scripts/fuzz.sh 60 "$name"
 done
+one soak tests/suites/soak.py "$build/viaduct" --seconds 600 --plain 120
+part=debian
 # What a new user does, on each Debian that the README names.
 for release in bookworm trixie sid; do
 	one root-$release scripts/root.sh $release
 done
-one soak tests/suites/soak.py "$build/viaduct" --seconds 600 --plain 120
 
 if [ $ran = 0 ]; then
 	echo "check-long: nothing is named$wanted" >&2
