@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "base/kernel.h"
 #include "base/lock.h"
 #include "base/sections.h"
 #include "remote/parts.h"
@@ -52,8 +51,7 @@ void across_leave(struct across_guard g)
 const uint8_t *across_process(void)
 {
 	if (!process_known)
-		process_known =
-			kernel_getrandom(process, sizeof(process), 0) == sizeof(process);
+		process_known = getrandom(process, sizeof(process), 0) == sizeof(process);
 	return process;
 }
 

@@ -2,7 +2,6 @@
 /* Says things to the other end of a connection by viaductd, and proves some of them. */
 #include <sys/random.h>
 
-#include "base/kernel.h"
 #include "remote/say.h"
 
 struct say say_begin(enum say_kind kind)
@@ -83,7 +82,7 @@ void say_answer(uint32_t id, enum local_status status, const struct say *s)
 
 bool say_random(void *to, size_t bytes)
 {
-	return kernel_getrandom(to, bytes, 0) == (ssize_t)bytes;
+	return getrandom(to, bytes, 0) == (ssize_t)bytes;
 }
 
 /* What a proof is about: one thing that is said in one meeting, of which both numbers are. */
