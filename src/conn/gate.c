@@ -214,11 +214,12 @@ NEAR_MOVE enum sock_way rx_enter_slow(struct sock *s, int fd)
 static inline void rx_left(struct sock *s, ssize_t result)
 {
 	leave_kernel(s, &s->slot->gate_rx);
-	if (__builtin_expect(!heed_is_known(s), 0))
-		heed_spin(s, result);
-	if (result <= 0)
+	if (result <= 0) {
 		store_relaxed(&s->look_due, 1);
-	if (result > 0) {
+		if (!heed_is_known(s))
+			heed_spin(s, result);
+	} else {
+		store_relaxed(&s->vain, 0);
 		report_tcp(false, (uint64_t)result);
 		if (result >> EARN_UNIT_SHIFT)
 			earn_bytes(s, (size_t)result);

@@ -27,8 +27,8 @@ static inline bool heed_is_known(struct sock *s)
 	       s->is_native;
 }
 
-/* The kernel has ended a receive of one that is not known. One that looks again and again
- * waits by that. Leaves errno alone. */
+/* The kernel has ended a receive, with no bytes, of one that is not known. One that looks again
+ * and again waits by that; who has received begins anew (vain). Leaves errno alone. */
 void heed_spin(struct sock *s, ssize_t result);
 
 /*
