@@ -170,6 +170,12 @@ void perform(unsigned number, int depth);
 extern int perform_depth;
 extern unsigned perform_number;
 
+/* A short count followed by the rest equals the whole (docs/contract.md). So the rest of count messages, of which n
+ * have been moved, is asked for until there is none. Returns how many it is in all. */
+struct mmsghdr;
+int receive_rest(int fd, struct mmsghdr *m, unsigned count, int flags, int n);
+int send_rest(int fd, struct mmsghdr *m, unsigned count, int n);
+
 /* Corked ends of this process send what they hold back (ops_option.c). */
 void held_let_go(void);
 /* Starts this program with s, in a random way, and waits for its end (ops_process.c). */

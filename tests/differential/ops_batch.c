@@ -91,6 +91,7 @@ static void op_send_many(struct dice *d)
 		v[bad] = (struct iovec){bad_page(), 10};
 	int n = sendmmsg(s->fd, m, count,
 			 MSG_DONTWAIT | (once_in(d, 2) ? MSG_NOSIGNAL : 0));
+	n = send_rest(s->fd, m, count, n);
 	tell("(%d, %zu in %u, bad %u) = %s", s->fd, len, count, bad, result(n));
 	for (unsigned i = 0; i < count; i++)
 		tell("  %u", m[i].msg_len);
@@ -131,6 +132,7 @@ static void op_receive_many(struct dice *d)
 		m[i].msg_len = 99;
 	}
 	int n = recvmmsg(s->fd, m, count, flags, with);
+	n = receive_rest(s->fd, m, count, flags, n);
 	/* How much of it is left is a time. */
 	const char *r = result(n), *left = !with		   ? "no time"
 					   : t.tv_sec == 99	   ? "some left"

@@ -159,6 +159,17 @@ static void op_recvmsg(struct dice *d)
 		was_received(s, n);
 }
 
+int receive_rest(int fd, struct mmsghdr *m, unsigned count, int flags, int n)
+{
+	int more = n;
+	while (more > 0 && n < (int)count) {
+		more = recvmmsg(fd, m + n, count - (unsigned)n, flags | MSG_DONTWAIT,
+				NULL);
+		n += more > 0 ? more : 0;
+	}
+	return n;
+}
+
 static void op_recvmmsg(struct dice *d)
 {
 	struct mmsghdr m[3] = {0};
@@ -178,6 +189,7 @@ static void op_recvmmsg(struct dice *d)
 	struct timespec t = {0, 0};
 	int flags = once_in(d, 4) ? MSG_PEEK | MSG_DONTWAIT : MSG_DONTWAIT;
 	int n = recvmmsg(s->fd, m, 3, flags, once_in(d, 2) ? &t : NULL);
+	n = receive_rest(s->fd, m, 3, flags, n);
 	tell("(%d, 3 of %zu, %s) = %s: %u %u %u, %s, %08x", s->fd, len / 3,
 	     flags_of_message(flags), result(n), m[0].msg_len, m[1].msg_len, m[2].msg_len,
 	     flags_of_message(m[0].msg_hdr.msg_flags), checksum(into, sum));

@@ -121,6 +121,17 @@ static void op_sendmsg(struct dice *d)
 	was_sent(s, n);
 }
 
+int send_rest(int fd, struct mmsghdr *m, unsigned count, int n)
+{
+	int more = n;
+	while (more > 0 && n < (int)count) {
+		more = sendmmsg(fd, m + n, count - (unsigned)n,
+				MSG_DONTWAIT | MSG_NOSIGNAL);
+		n += more > 0 ? more : 0;
+	}
+	return n;
+}
+
 static void op_sendmmsg(struct dice *d)
 {
 	struct mmsghdr m[3] = {0};
@@ -137,7 +148,7 @@ static void op_sendmmsg(struct dice *d)
 		m[i].msg_hdr.msg_iovlen = 1;
 		at += part;
 	}
-	int n = sendmmsg(s->fd, m, 3, flags);
+	int n = send_rest(s->fd, m, 3, sendmmsg(s->fd, m, 3, flags));
 	tell("(%d, %zu in 3, %s) = %s: %u %u %u", s->fd, len, flags_of_message(flags),
 	     result(n), m[0].msg_len, m[1].msg_len, m[2].msg_len);
 	for (int i = 0; i < n; i++)
