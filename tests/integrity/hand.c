@@ -188,9 +188,12 @@ int events_resume(const char *what)
 	play_make(&p, index, step, scene);
 	end_init(&e, &p, SERVER);
 	hand_make(&e);
-	e.fd = e.c.tx.fd = e.c.rx.fd = e.c.state->fd = fd;
-	e.c.rx.off = e.c.rx.state->off = in;
-	e.c.tx.off = e.c.tx.state->off = out;
+	e.fd = e.c.tx.fd = e.c.rx.fd = fd;
+	e.c.state->fd = fd;
+	e.c.rx.off = in;
+	e.c.rx.state->off = in;
+	e.c.tx.off = out;
+	e.c.tx.state->off = out;
 	e.c.tx.blocking = e.c.rx.blocking = e.c.rx.cut = true;
 	clean = recv_until(&e, e.c.rx.total) && recv_end(&e) &&
 		send_until(&e, &e.in, e.c.tx.total);
