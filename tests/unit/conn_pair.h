@@ -147,6 +147,8 @@ PAIR_FN void st_nonblock(int fd)
 	int flags = fcntl(fd, F_GETFL);
 	fcntl(fd, F_SETFL, flags | O_NONBLOCK);
 	atomic_store(&fd_sock(fd)->slot->nonblock, 1);
+	/* It is waited for by calls that come by here. */
+	atomic_fetch_or(&fd_sock(fd)->slot->ever, EVER_WAITED);
 }
 
 PAIR_FN void st_timeout(int fd, int name, int ms)
