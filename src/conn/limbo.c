@@ -260,7 +260,7 @@ bool sock_hold(struct sock *s, int fd)
 	/* Sequentially consistent against fd_closing: it clears the table, then looks here. */
 	atomic_fetch_add(&s->sleepers, 1);
 	if (atomic_load(&fd_table[fd]) == s || fd == load_acquire(&s->kept_fd))
-		return true; /* by the duplicate of a call that holds it */
+		return true; /* by the duplicate: held by a stay */
 	sock_unhold(s);
 	return false;
 }

@@ -15,6 +15,7 @@
 #include "base/kernel.h"
 #include "base/sigsafe.h"
 #include "conn/rx_give.h"
+#include "conn/stay.h"
 #include "preload/hook.h"
 
 /* A page: a pipe that polls writable takes one. */
@@ -45,8 +46,8 @@ static ssize_t splice_room(int pipe_fd, unsigned flags)
  * Socket to pipe, as far as only the ring holds the bytes. None is taken that the pipe has no room for: a thread that
  * is cancelled, or interrupted, as it waits for room has taken nothing.
  */
-static ssize_t splice_through(struct sock *s, int fd, int pipe_fd, size_t len,
-			      unsigned flags, char *page)
+static ssize_t splice_through(struct stay *stay, int pipe_fd, size_t len, unsigned flags,
+			      char *page)
 {
 	struct iovec iov = {page, len < SPLICE_CHUNK ? len : SPLICE_CHUNK};
 	uint32_t handlers = crit_handlers(), interruptions = crit_interruptions();
@@ -60,15 +61,14 @@ static ssize_t splice_through(struct sock *s, int fd, int pipe_fd, size_t len,
 			return SOCK_KERNEL;
 		if (n < 0)
 			return n;
-		if (fd_sock(fd) != s) /* closed meanwhile: what is there by now? */
-			return SOCK_KERNEL;
 		/* SPLICE_F_NONBLOCK is about the pipe: the socket waits by its own O_NONBLOCK. With bytes there it
 		 * waits for no mark (SO_RCVLOWAT). */
-		n = rx_recv(s, fd, &iov, 1, MSG_PEEK | MSG_DONTWAIT);
+		n = rx_recv(stay->s, stay_number(stay), &iov, 1, MSG_PEEK | MSG_DONTWAIT);
 		if (n == -EAGAIN)
-			n = rx_recv(s, fd, &iov, 1, MSG_PEEK);
+			n = rx_recv(stay->s, stay_number(stay), &iov, 1, MSG_PEEK);
 		if (n > 0)
-			n = rx_give(s, fd, page, iov.iov_len, pipe_fd);
+			n = rx_give(stay->s, stay_number(stay), page, iov.iov_len,
+				    pipe_fd);
 		else
 			break;
 	} while (n == -EAGAIN); /* another writer, or reader, was faster */
@@ -103,16 +103,35 @@ static void give_back(void *arg)
 	fds_call_give(hold->pipe);
 }
 
+/*
+ * What has gone to TCP meanwhile comes from there; where its number is another file's by now, by the duplicate. Behind
+ * a handler with SA_RESTART, which may have closed the number, the call begins anew with what that is by then.
+ */
+static ssize_t splice_renumbered(struct stay *stay, int fd, int pipe_fd, size_t len,
+				 unsigned flags, uint32_t handlers)
+{
+	int kept = stay_number(stay);
+	ssize_t n;
+
+	if (kept == fd || handlers != crit_handlers())
+		return SOCK_KERNEL;
+	n = REAL(splice)(kept, NULL, pipe_fd, NULL, len, flags);
+	return n < 0 ? -errno : n;
+}
+
 static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
 				unsigned flags)
 {
 	struct _pthread_cleanup_buffer cleanup;
 	struct splice_hold hold = {.pipe = -EMFILE};
+	uint32_t handlers = crit_handlers();
 	ssize_t n = -ENOMEM;
+	struct stay stay;
 
 	if (s->left)
 		return splice_left(s, pipe_fd, len, flags);
-	crit_enter(); /* no handler jumps away with it */
+	stay_begin(&stay, s, fd); /* also while it waits for room in the pipe */
+	crit_enter();		  /* no handler jumps away with it */
 	hold.page = mmap(NULL, SPLICE_CHUNK, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (hold.page != MAP_FAILED) {
@@ -122,11 +141,14 @@ static ssize_t splice_from_ring(struct sock *s, int fd, int pipe_fd, size_t len,
 	crit_leave();
 	if (hold.page != MAP_FAILED) {
 		pipe_fd = hold.pipe < 0 ? pipe_fd : hold.pipe;
-		n = splice_through(s, fd, pipe_fd, len, flags, hold.page);
+		n = splice_through(&stay, pipe_fd, len, flags, hold.page);
+		if (n == SOCK_KERNEL)
+			n = splice_renumbered(&stay, fd, pipe_fd, len, flags, handlers);
 		crit_enter();
 		_pthread_cleanup_pop(&cleanup, 1);
 		crit_leave();
 	}
+	stay_end(&stay);
 	return n;
 }
 

@@ -155,6 +155,32 @@ CASE(begun_splice, DIRECT)
 	splice_replaced(false);
 }
 
+/* While it sleeps for room, another connection is put at its number: it goes on with its own. */
+CASE(begun_splice_renumbered, DIRECT)
+{
+	struct pair p = pair_warm_open(), q = pair_warm_open();
+	struct call c = {.fd = p.s, .len = 4};
+	char *bytes = bulk_room();
+	struct worker t;
+	ssize_t n;
+	NEED(pipe2(splice_pipe, 0) == 0);
+	send_all(q.c, "wxyz", 4);
+	wait_inq(q.s, 4);
+	ssize_t filled = splice_into_full(p, &c, &t);
+	NEED(dup2(q.s, p.s) == p.s);
+	pipe_drain(filled);
+	call_end(&t, &c);
+	nonblock(splice_pipe[0], true);
+	n = read(splice_pipe[0], bytes, 8);
+	say("in the pipe: %.*s", (int)(n > 0 ? n : 0), bytes);
+	n = recv(p.s, bytes, 8, MSG_DONTWAIT);
+	say("the other connection has: %.*s", (int)(n > 0 ? n : 0), bytes);
+	close(splice_pipe[0]);
+	close(splice_pipe[1]);
+	pair_close(p);
+	pair_close(q);
+}
+
 /* ---- a handler closes the connection from which a splice waits for bytes ---- */
 
 static int to_close;
