@@ -10,7 +10,7 @@
 #include "conn/lowat.h"
 
 /* So many looks in vain, each so soon after the last, with no bytes in between, are a spin. */
-#define SPINS	   64
+#define SPINS	   8
 #define SPIN_TICKS 300000
 
 /* For any connection of this process. Relaxed: a hint. */
