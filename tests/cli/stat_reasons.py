@@ -167,7 +167,7 @@ class Reasons(Stat):
                        VIADUCT_IO_URING="leave")
 
     def test_deepbind(self):
-        self.went_down("deepbind", "ctypes.CDLL('libc.so.6', os.RTLD_LAZY | os.RTLD_DEEPBIND)")
+        self.went_down("deepbind", "ctypes.CDLL('libresolv.so.2', os.RTLD_LAZY | os.RTLD_DEEPBIND)")
 
     def test_parted(self):
         self.went_down("parted", "import threading; t = threading.Thread(target=lambda: "
