@@ -152,6 +152,7 @@ static int add_to_kernel(struct instance *in, int epfd, struct sock *s, int fd,
 			 struct epoll_event *ev)
 {
 	sock_down_wait(s, fd, VD_REASON_MEMORY, FOREIGN_WAIT_MS);
+	instance_note_own(in, ev);
 	instance_lock(in);
 	instance_mixed(in);
 	instance_unlock(in);
