@@ -448,6 +448,8 @@ static int ctl_once(int epfd, int op, int fd, struct epoll_event *ev)
 		if (op == EPOLL_CTL_DEL)
 			return reg_del(in, epfd, s, fd);
 	}
+	if (in && op != EPOLL_CTL_DEL)
+		instance_note_own(in, ev);
 	if (in && op == EPOLL_CTL_ADD && instance_at(fd))
 		store_relaxed(&in->outer, true);
 	rc = instance_at(fd) ? ctl_of_instance(epfd, op, fd, ev)
