@@ -308,7 +308,7 @@ static void aio_submitting(const struct sys *x)
 	}
 }
 
-static bool is_sockmap(int map, size_t *value_bytes)
+static __attribute__((noinline)) bool is_sockmap(int map, size_t *value_bytes)
 {
 	struct bpf_map_info info = {0};
 	union bpf_attr ask = {.info = {.bpf_fd = (uint32_t)map,
@@ -322,7 +322,7 @@ static bool is_sockmap(int map, size_t *value_bytes)
 }
 
 /* A socket is put into a sockmap, whose programs take what comes by TCP, and ask nobody. */
-static void bpf_updating(const struct sys *x)
+static __attribute__((noinline)) void bpf_updating(const struct sys *x)
 {
 	bool one = x->a[0] == BPF_MAP_UPDATE_ELEM, many = x->a[0] == BPF_MAP_UPDATE_BATCH;
 	union bpf_attr attr = {0};

@@ -41,6 +41,8 @@ if early:
     plugin = load()
 print(signal.getsignal(signal.SIGSYS) == signal.SIG_DFL, signal.pthread_sigmask(signal.SIG_BLOCK, []))
 a, b = pair()
+import select
+select.select([a, b], [], [], 0)
 a.sendall(b"before")
 if not early:
     plugin = load()
