@@ -293,7 +293,7 @@ CASE(dissolve_by_duplicate, DIRECT)
 		uint32_t want = events[i / 4] | (i & 1 ? (uint32_t)EPOLLET : 0);
 
 		send_pattern(p.s, 0, 10);
-		ep_add(ep, number, want, 1);
+		ep_add(ep, number, want, want & EPOLLET ? 1 | MAY_REPEAT : 1);
 		if (i & 2) {
 			close(p.c);
 			wait_events(p.s, POLLHUP);
