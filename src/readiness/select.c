@@ -88,7 +88,7 @@ static int survey(int n, const fd_set *r, const fd_set *w, const fd_set *e, bool
 		struct sock *s = fd_sock(fd);
 
 		*ours |= s != NULL;
-		if (s && !sock_is_direct(s))
+		if (s)
 			heed_wait(s, has(r, fd) ? EPOLLIN : 0);
 		if (instance_at(fd)) {
 			epoll_nested(fd);
