@@ -146,6 +146,10 @@ ssize_t send_mmsg(struct half *h, uint8_t *buf, size_t len, int flags)
 	struct mmsghdr msgs[MMSG_LIMIT] = {0};
 	struct iovec iov[MMSG_LIMIT][IOV_LIMIT];
 	unsigned n = 1 + rnd(&h->rng) % MMSG_LIMIT;
+#ifndef __GLIBC__
+	/* musl's own, on TCP, goes on with the next message where one was sent in part. */
+	n = 1;
+#endif
 	size_t each = len / n;
 	for (unsigned i = 0; i < n; i++) {
 		size_t part = i == n - 1 ? len - each * (n - 1) : each;
