@@ -16,7 +16,7 @@ static const struct {
 	int (*run)(int argc, char **argv);
 	const char *summary;
 } commands[] = {
-	{"run", cmd_run, "run a program with its TCP connections on the direct path"},
+	{"run", cmd_run, "run a program, and accelerate its TCP connections"},
 	{"stat", cmd_stat, "list connections, their paths, and why they take them"},
 	{"bench", cmd_bench, "measure latency, throughput and connection rate"},
 	{"trace", cmd_trace, "write what goes past TCP as a file of packets"},
