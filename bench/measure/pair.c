@@ -182,7 +182,7 @@ static int run_once(struct pair *p, enum pair_way way)
 {
 	static struct listen_set before;
 	struct child server, client = {.pid = -1, .pidfd = -1, .output = -1};
-	uint64_t from;
+	uint64_t from, late;
 	int err;
 
 	listen_read(getpid(), &before);
@@ -195,6 +195,7 @@ static int run_once(struct pair *p, enum pair_way way)
 	err = wait_listening(p, &server, way, &before);
 	if (err)
 		goto stop_server;
+	late = late_acks();
 	from = floor_now_ns();
 	err = start(&client, p->client, way, client_report);
 	if (err < 0) {
@@ -206,6 +207,7 @@ static int run_once(struct pair *p, enum pair_way way)
 	if (err)
 		goto stop_server;
 	p->elapsed_s[way][p->done] = (double)(floor_now_ns() - from) / 1e9;
+	p->late_acks[way][p->done] = (double)(late_acks() - late);
 	err = check_client(p, &server, &client, way);
 stop_server:
 	child_stop_all(&server);

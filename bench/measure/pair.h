@@ -58,6 +58,11 @@ bool listen_found(const struct listen_set *before);
 unsigned listen_free_port(void);
 bool listen_on_port(unsigned port);
 
+/* ---- late.c: Nagle's algorithm ---- */
+
+/* How many acknowledgements the kernel has delayed until its timer sent them; 0 where it tells none. */
+uint64_t late_acks(void);
+
 /* ---- pair.c, verdict.c ---- */
 
 /* What the reports of the runs under Viaduct say, the client's or else the server's. */
@@ -76,6 +81,8 @@ struct pair {
 	double elapsed_s[PAIR_WAYS][BENCH_PAIRS_MAX];
 	double client_cpu_s[PAIR_WAYS][BENCH_PAIRS_MAX];
 	double server_cpu_s[PAIR_WAYS][BENCH_PAIRS_MAX];
+	/* Acknowledgements that TCP sent late; of all programs of the network namespace. */
+	double late_acks[PAIR_WAYS][BENCH_PAIRS_MAX];
 	struct pair_report report;
 };
 

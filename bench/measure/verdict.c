@@ -146,6 +146,25 @@ static bool runs_for_a_time(const struct pair *p, struct bench_spread ratio)
 	       ratio.max < 1.02;
 }
 
+/* An acknowledgement is late by so much at least. */
+static const double late_s = 0.04;
+
+/*
+ * With TCP the programs were idle while one end held the last part of a message back until the other's
+ * kernel acknowledged the first: a fifth of the time or more, and under Viaduct they did not.
+ */
+static bool waits_for_acks(const struct pair *p, double *count)
+{
+	double elapsed = bench_spread_of(p->elapsed_s[PAIR_PLAIN], p->done).median;
+	double cpu = bench_spread_of(p->client_cpu_s[PAIR_PLAIN], p->done).median +
+		     bench_spread_of(p->server_cpu_s[PAIR_PLAIN], p->done).median;
+
+	*count = bench_spread_of(p->late_acks[PAIR_PLAIN], p->done).median;
+	return direct_share(&p->report) > 50 && cpu < elapsed / 2 &&
+	       *count * late_s > elapsed / 5 &&
+	       bench_spread_of(p->late_acks[PAIR_VIADUCT], p->done).median < *count / 2;
+}
+
 /* Of the ratios of the pairs, as far as more than one tells it; in buf. */
 static const char *format_deviation(char buf[32], const struct pair *p)
 {
@@ -169,6 +188,7 @@ static const char *sentence(char *buf, size_t size, const struct pair *p)
 	struct bench_spread q = ratio_of(p), cpu = cpu_ratio_of(p);
 	const char *verdict = verdict_of(q);
 	char deviation[32];
+	double acks;
 
 	buf[0] = 0;
 	add(buf, size, "%s: %.2f%s times TCP, for %.2f times the processor time", verdict,
@@ -186,6 +206,12 @@ static const char *sentence(char *buf, size_t size, const struct pair *p)
 		    "; a client that runs for a fixed time always takes that time: give "
 		    "it a "
 		    "fixed amount of work");
+	if (waits_for_acks(p, &acks))
+		add(buf, size,
+		    "; with TCP %.0f acknowledgements came 40 ms late: a message is "
+		    "written in parts, and Nagle's algorithm holds the last back; "
+		    "TCP_NODELAY helps without Viaduct, too",
+		    acks);
 	return buf;
 }
 

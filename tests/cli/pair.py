@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from ports import free_port  # noqa: E402
@@ -55,6 +56,27 @@ for i in range(int(sys.argv[2])):
         if not data:
             sys.exit("the server went away")
         got += len(data)
+"""
+
+# A message in two parts, as python3 -m http.server writes an answer.
+PARTS = """
+import socket, sys
+c = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+for i in range(60):
+    c.sendall(b"x" * 50)
+    c.sendall(b"y" * 50)
+    got = 0
+    while got < 100:
+        got += len(c.recv(100 - got))
+"""
+# Answers whole messages.
+WHOLE = """
+import socket, sys
+s = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    c, _ = s.accept()
+    while data := c.recv(100, socket.MSG_WAITALL):
+        c.sendall(data)
 """
 
 
@@ -151,6 +173,17 @@ class Pair(unittest.TestCase):
         self.assertIn("the connection has not earned an upgrade yet", out)
         with open(path, encoding="utf-8") as f:
             self.assertEqual(json.load(f)["reasons"], {"too-short": 1})
+
+    def test_late_acknowledgements(self):
+        """What the programs win by is named, where it is Nagle's algorithm."""
+        with unittest.mock.patch.dict(os.environ, VIADUCT_UPGRADE_AFTER="0"):
+            rc, out, err = self.bench([sys.executable, "-c", WHOLE, self.port],
+                                      [sys.executable, "-c", PARTS, self.port], "--pairs", "1")
+        self.assertEqual((rc, err), (0, ""))
+        self.assertIn("TCP_NODELAY helps without Viaduct, too", out)
+        rc, out, err = self.bench(self.server(), self.client(), "--pairs", "1")
+        self.assertEqual((rc, err), (0, ""))
+        self.assertNotIn("TCP_NODELAY", out)
 
     def test_no_connection(self):
         rc, out, err = self.bench(self.server(), ["true"], "--pairs", "1")
