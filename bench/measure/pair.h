@@ -5,8 +5,8 @@
 
 #include <sys/types.h>
 
-#include "base/reason.h"
 #include "measure/bench.h"
+#include "tool/reported.h"
 
 /* ---- child.c: programs that this command starts ---- */
 
@@ -65,13 +65,6 @@ uint64_t late_acks(void);
 
 /* ---- pair.c, verdict.c ---- */
 
-/* What the reports of the runs under Viaduct say, the client's or else the server's. */
-struct pair_report {
-	bool found;
-	uint64_t connections, upgraded, direct_bytes, tcp_bytes;
-	uint64_t reasons[VD_REASON_COUNT];
-};
-
 enum pair_way { PAIR_PLAIN, PAIR_VIADUCT, PAIR_WAYS };
 
 struct pair {
@@ -83,12 +76,12 @@ struct pair {
 	double server_cpu_s[PAIR_WAYS][BENCH_PAIRS_MAX];
 	/* Acknowledgements that TCP sent late; of all programs of the network namespace. */
 	double late_acks[PAIR_WAYS][BENCH_PAIRS_MAX];
-	struct pair_report report;
+	struct reported report; /* the client's, or else the server's */
 };
 
 /* Runs all; returns an exit status, after a message where it is not 0. */
 int pair_main(struct pair *p, const char *json);
-void pair_report_add(struct pair_report *sum, const char *client, const char *server);
+void pair_report_add(struct reported *sum, const char *client, const char *server);
 void pair_print(FILE *out, const struct pair *p);
 void pair_json(FILE *out, const struct pair *p);
 

@@ -11,45 +11,14 @@
 /* Below it a gain is not worth another program in the path. */
 static const double worth_while = 1.03;
 
-static uint64_t report_field(const char *line, const char *name)
-{
-	char key[40];
-	const char *at;
-	snprintf(key, sizeof(key), "\"%s\":", name);
-	at = strstr(line, key);
-	return at ? strtoull(at + strlen(key), NULL, 10) : 0;
-}
-
-/* Each process of a run has left a line. Returns false where no connection is told of. */
-static bool add_file(struct pair_report *sum, const char *path)
-{
-	char line[4096];
-	FILE *f = fopen(path, "re");
-	uint64_t connections = 0;
-
-	while (f && fgets(line, sizeof(line), f)) {
-		const char *reasons = strstr(line, "\"reasons\":");
-		connections += report_field(line, "connections");
-		sum->upgraded += report_field(line, "upgraded");
-		sum->direct_bytes += report_field(line, "tx_direct_bytes") +
-				     report_field(line, "rx_direct_bytes");
-		sum->tcp_bytes += report_field(line, "tx_tcp_bytes") +
-				  report_field(line, "rx_tcp_bytes");
-		for (uint32_t r = 0; reasons && r < VD_REASON_COUNT; r++)
-			sum->reasons[r] += report_field(reasons, reason_name(r));
-	}
-	if (f)
-		fclose(f);
-	sum->connections += connections;
-	sum->found = sum->found || connections;
-	return connections > 0;
-}
-
 /* Both ends tell of the same connections, and a server that a signal ends tells nothing. */
-void pair_report_add(struct pair_report *sum, const char *client, const char *server)
+void pair_report_add(struct reported *sum, const char *client, const char *server)
 {
-	if (!add_file(sum, client))
-		add_file(sum, server);
+	uint64_t before = sum->connections;
+
+	reported_add(sum, client);
+	if (sum->connections == before)
+		reported_add(sum, server);
 }
 
 static struct bench_spread ratio_of(const struct pair *p)
@@ -80,12 +49,6 @@ static const char *verdict_of(struct bench_spread ratio)
 	return ratio.min > 1 ? "worth it" : "open";
 }
 
-static double direct_share(const struct pair_report *r)
-{
-	uint64_t all = r->direct_bytes + r->tcp_bytes;
-	return all ? 100.0 * (double)r->direct_bytes / (double)all : 0;
-}
-
 static void add(char *buf, size_t size, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
@@ -99,50 +62,11 @@ static void add(char *buf, size_t size, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* ": too-short", or ": too-short 3, plain-peer 1". */
-static void add_reasons(char *buf, size_t size, const struct pair_report *r)
-{
-	const char *comma = ": ";
-	unsigned kinds = 0;
-
-	for (uint32_t i = 1; i < VD_REASON_COUNT; i++)
-		kinds += r->reasons[i] > 0;
-	for (uint32_t i = 1; i < VD_REASON_COUNT; i++) {
-		if (!r->reasons[i])
-			continue;
-		add(buf, size, "%s%s", comma, reason_name(i));
-		if (kinds > 1)
-			add(buf, size, " %ju", (uintmax_t)r->reasons[i]);
-		comma = ", ";
-	}
-}
-
-/* What went direct, what did not, and why. */
-static void add_paths(char *buf, size_t size, const struct pair_report *r)
-{
-	uint64_t on_tcp = r->connections - r->upgraded;
-
-	if (!r->found) {
-		add(buf, size,
-		    "; no report tells of a TCP connection: was there one, and did the "
-		    "programs end by themselves?");
-		return;
-	}
-	if (r->upgraded)
-		add(buf, size,
-		    "; %ju of %ju connections went direct, with %.1f %% of the bytes",
-		    (uintmax_t)r->upgraded, (uintmax_t)r->connections, direct_share(r));
-	if (on_tcp)
-		add(buf, size, "; %ju of %ju connections stayed on TCP",
-		    (uintmax_t)on_tcp, (uintmax_t)r->connections);
-	add_reasons(buf, size, r);
-}
-
 /* As iperf3 does, whatever it moves in that time. */
 static bool runs_for_a_time(const struct pair *p, struct bench_spread ratio)
 {
 	struct bench_spread t = bench_spread_of(p->elapsed_s[PAIR_PLAIN], p->done);
-	return direct_share(&p->report) > 50 && t.min > 0.5 && ratio.min > 0.98 &&
+	return reported_direct(&p->report) > 50 && t.min > 0.5 && ratio.min > 0.98 &&
 	       ratio.max < 1.02;
 }
 
@@ -160,7 +84,7 @@ static bool waits_for_acks(const struct pair *p, double *count)
 		     bench_spread_of(p->server_cpu_s[PAIR_PLAIN], p->done).median;
 
 	*count = bench_spread_of(p->late_acks[PAIR_PLAIN], p->done).median;
-	return direct_share(&p->report) > 50 && cpu < elapsed / 2 &&
+	return reported_direct(&p->report) > 50 && cpu < elapsed / 2 &&
 	       *count * late_s > elapsed / 5 &&
 	       bench_spread_of(p->late_acks[PAIR_VIADUCT], p->done).median < *count / 2;
 }
@@ -200,7 +124,7 @@ static const char *sentence(char *buf, size_t size, const struct pair *p)
 		    "may "
 		    "tell",
 		    q.min, q.max);
-	add_paths(buf, size, &p->report);
+	reported_paths(&p->report, "; ", buf, size);
 	if (runs_for_a_time(p, q))
 		add(buf, size,
 		    "; a client that runs for a fixed time always takes that time: give "
@@ -240,11 +164,7 @@ void pair_print(FILE *out, const struct pair *p)
 		"client cpu", "server cpu");
 	print_way(out, p, PAIR_PLAIN, "plain");
 	print_way(out, p, PAIR_VIADUCT, "viaduct");
-	for (uint32_t i = 1; i < VD_REASON_COUNT; i++)
-		if (p->report.reasons[i])
-			fprintf(out, "on TCP   %s, %ju: %s; %s\n", reason_name(i),
-				(uintmax_t)p->report.reasons[i], reason_text(i),
-				reason_remedy(i));
+	reported_reasons(out, &p->report);
 	fprintf(out, "\n%s.\n", sentence(buf, sizeof(buf), p));
 }
 
@@ -285,7 +205,7 @@ static void json_way(FILE *out, const char *name, const struct pair *p, enum pai
 	fputc('}', out);
 }
 
-static void json_report(FILE *out, const struct pair_report *r)
+static void json_report(FILE *out, const struct reported *r)
 {
 	const char *comma = "";
 

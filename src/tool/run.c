@@ -19,13 +19,14 @@
 #include "tool/library.h"
 #include "tool/self.h"
 #include "tool/setting.h"
+#include "tool/summary.h"
 #include "tool/variable.h"
 
-enum { OPT_TCP_ANYWAY = 256, OPT_HELP, OPT_SETTING };
+enum { OPT_TCP_ANYWAY = 256, OPT_SUMMARY, OPT_HELP, OPT_SETTING };
 enum { MISTAKES_SHOWN = 10 };
 
 struct run {
-	bool tcp_anyway;
+	bool tcp_anyway, summary;
 	const char *name; /* as given */
 	char path[PATH_MAX];
 };
@@ -43,6 +44,8 @@ static int help(void)
 	}
 	printf("  %-20s run a program that cannot be preloaded on plain TCP\n",
 	       "--tcp-anyway");
+	printf("  %-20s say at the end, on stderr, what became of its connections\n",
+	       "--summary");
 	printf("  %-20s print this\n", "--help");
 	printf("\nEach option sets an environment variable, which stands above the files "
 	       "of\nviaduct.conf(5); see viaduct-run(1).\n");
@@ -70,7 +73,7 @@ static const char *shortened(char **argv, const struct option *options)
 
 static int parse(int argc, char **argv, struct run *run)
 {
-	struct option options[SETTINGS_MAX + 3] = {0};
+	struct option options[SETTINGS_MAX + 4] = {0};
 	size_t n = 0;
 	int c;
 
@@ -79,6 +82,7 @@ static int parse(int argc, char **argv, struct run *run)
 					     setting_info(n)->argument ? 1 : 0, NULL,
 					     OPT_SETTING + (int)n};
 	options[n++] = (struct option){"tcp-anyway", 0, NULL, OPT_TCP_ANYWAY};
+	options[n++] = (struct option){"summary", 0, NULL, OPT_SUMMARY};
 	options[n++] = (struct option){"help", 0, NULL, OPT_HELP};
 
 	if (shortened(argv, options))
@@ -88,6 +92,8 @@ static int parse(int argc, char **argv, struct run *run)
 	while ((c = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
 		if (c == OPT_TCP_ANYWAY)
 			run->tcp_anyway = true;
+		else if (c == OPT_SUMMARY)
+			run->summary = true;
 		else if (c == OPT_HELP || c == 'h')
 			exit(standard_end("viaduct run", help()));
 		else if (c < OPT_SETTING)
@@ -315,6 +321,9 @@ int cmd_run(int argc, char **argv)
 	argv += optind;
 	run.name = argv[0];
 	rc = check_settings();
+	if (rc == 0 && run.summary && view.source[VALUE_REPORT].text)
+		rc = usage_error("run", "--summary has a report of its own: leave %s out",
+				 view.source[VALUE_REPORT].text);
 	if (rc == 0)
 		rc = find(&run);
 	if (rc)
@@ -323,6 +332,9 @@ int cmd_run(int argc, char **argv)
 	if (rc == 0)
 		rc = preload(&run, &program);
 	if (rc > 1)
+		return rc;
+	rc = run.summary ? summary_begin(run.name) : SUMMARY_GO_ON;
+	if (rc != SUMMARY_GO_ON)
 		return rc;
 	if (*loader)
 		execv(loader, argv);

@@ -315,7 +315,7 @@ class Settings(Run):
     def test_help(self):
         out = self.ok("--help")
         for option in ("--off", "--log", "--spin", "--ring-max", "--upgrade-after", "--rule",
-                       "--rules", "--report", "--tcp-anyway"):
+                       "--rules", "--report", "--tcp-anyway", "--summary"):
             self.assertIn(option + " ", out)
 
     def test_report_of_what_does_not_come_by(self):
@@ -348,6 +348,75 @@ class Settings(Run):
                 self.assertIsInstance(line[field], int, field)
             self.assertIsNone(line["native"])
             self.assertIsInstance(line["reasons"], dict)
+
+
+# Both ends of a connection, and a status.
+ENDS = """
+import socket, sys
+l = socket.create_server(("127.0.0.1", 0))
+c = socket.create_connection(l.getsockname())
+s = l.accept()[0]
+for i in range(100):
+    for a, b in ((c, s), (s, c)):
+        a.sendall(b"x")
+        assert b.recv(1) == b"x"
+print("through")
+sys.exit(3)
+"""
+
+
+class Summary(Run):
+    def summary(self, *options, code=ENDS):
+        (self.tmp / "t").mkdir()
+        result = self.run_viaduct("--summary", *options, "--", PYTHON, "-c", code,
+                                  env={**self.env, "TMPDIR": str(self.tmp / "t")})
+        self.assertEqual(os.listdir(self.tmp / "t"), [])
+        (self.tmp / "t").rmdir()
+        return result
+
+    def test_paths(self):
+        result = self.summary("--upgrade-after", 0)
+        self.assertEqual((result.returncode, result.stdout), (3, "through\n"))
+        self.assertRegex(result.stderr, r"\Aviaduct run: \S+: 2 of 2 connections went direct, "
+                         r"with [1-9][0-9.]* % of their bytes\n\Z")
+        result = self.summary("--rule", "deny")
+        self.assertEqual((result.returncode, result.stdout), (3, "through\n"))
+        first, reason = result.stderr.splitlines()
+        self.assertIn(": 2 of 2 connections stayed on TCP: rule", first)
+        self.assertRegex(reason, r"^on TCP   rule, 2: .*; change the rule")
+
+    def test_one_report(self):
+        self.refused(USAGE, "--summary", "--report", self.tmp / "r", "--", "true",
+                     says=["leave"])
+
+    def test_end_by_signal(self):
+        result = self.summary(code="import os; os.kill(os.getpid(), 9)")
+        self.assertEqual(result.returncode, 128 + signal.SIGKILL)
+        self.assertIn("no report", result.stderr)
+
+    def test_signals_are_passed_on(self):
+        code = ("import signal\nprint('up', flush=True)\n"
+                "print(signal.sigwait([signal.SIGUSR1]), flush=True)\nsignal.pause()")
+        code = "import signal; signal.pthread_sigmask(0, [signal.SIGUSR1])\n" + code
+        with subprocess.Popen([VIADUCT, "run", "--summary", "--", PYTHON, "-c", code],
+                              env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as process:
+            self.assertEqual(process.stdout.readline(), "up\n")
+            process.send_signal(signal.SIGUSR1)
+            self.assertIn("10", process.stdout.readline())
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM)
+
+    def test_ignored_children(self):
+        """Who has started it may ignore the end of its children."""
+        ignores = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); " \
+                  "os.execv(sys.argv[1], sys.argv[1:])"
+        result = subprocess.run([PYTHON, "-c", ignores, VIADUCT, "run", "--summary", "--", PYTHON,
+                                 "-c", "import signal; print(int(signal.getsignal(signal.SIGCHLD))); exit(5)"],
+                                env=self.env, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(result.returncode, 5, result.stderr)
+        self.assertEqual(result.stdout, "1\n")
 
 
 class Refusals(Run):
