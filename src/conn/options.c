@@ -38,6 +38,49 @@ static const struct {
 	{IPPROTO_TCP, TCP_REPAIR, 0, VD_REASON_PROTOCOL},
 };
 
+#ifndef TCP_AO_ADD_KEY /* newer than some headers that Viaduct is built with */
+#define TCP_AO_ADD_KEY 38
+#endif
+#ifndef SO_TIMESTAMPING_NEW
+#define SO_TIMESTAMPING_NEW 65
+#endif
+
+const char *option_name(int level, int name)
+{
+#define NAMED(level, name)                                                               \
+	{                                                                                \
+		level, name, #name                                                       \
+	}
+	static const struct {
+		int level, name;
+		const char *text;
+	} named[] = {
+		NAMED(SOL_SOCKET, SO_TIMESTAMP),
+		NAMED(SOL_SOCKET, SO_TIMESTAMPNS),
+		NAMED(SOL_SOCKET, SO_TIMESTAMPING),
+		NAMED(SOL_SOCKET, SO_TIMESTAMP_NEW),
+		NAMED(SOL_SOCKET, SO_TIMESTAMPNS_NEW),
+		NAMED(SOL_SOCKET, SO_TIMESTAMPING_NEW),
+		NAMED(SOL_SOCKET, SO_PEEK_OFF),
+		NAMED(SOL_SOCKET, SO_RCVLOWAT),
+		NAMED(SOL_SOCKET, SO_MAX_PACING_RATE),
+		NAMED(SOL_SOCKET, SO_ATTACH_FILTER),
+		NAMED(SOL_SOCKET, SO_ATTACH_BPF),
+		NAMED(IPPROTO_TCP, TCP_REPAIR),
+		NAMED(IPPROTO_TCP, TCP_ULP),
+		NAMED(IPPROTO_TCP, TCP_MD5SIG),
+		NAMED(IPPROTO_TCP, TCP_MD5SIG_EXT),
+		NAMED(IPPROTO_TCP, TCP_AO_ADD_KEY),
+		NAMED(IPPROTO_TCP, TCP_USER_TIMEOUT),
+	};
+#undef NAMED
+
+	for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++)
+		if (named[i].level == level && named[i].name == name)
+			return named[i].text;
+	return "an option";
+}
+
 /* What MPTCP's listener accepts from a plain peer has 0 there, which is as 1. */
 static bool is_least(int name, int value)
 {
@@ -74,11 +117,15 @@ static enum vd_reason ask(int fd)
 			    0 ||
 		    value == asked[i].plain || is_least(asked[i].name, value))
 			continue;
-		log_debug("fd %d: option %d of level %d is the kernel's", fd,
-			  asked[i].name, asked[i].level);
+		log_debug("fd %d: %s is the kernel's", fd,
+			  option_name(asked[i].level, asked[i].name));
 		return asked[i].reason;
 	}
-	return has_filter(fd) ? VD_REASON_OPTION : VD_REASON_NONE;
+	if (!has_filter(fd))
+		return VD_REASON_NONE;
+	log_debug("fd %d: %s is the kernel's", fd,
+		  option_name(SOL_SOCKET, SO_ATTACH_FILTER));
+	return VD_REASON_OPTION;
 }
 
 enum vd_reason options_reason(struct sock *s, int fd)

@@ -496,6 +496,8 @@ void sock_learn_buffers(struct sock *s, int fd);
 void sock_buffers_set(struct sock *s, int fd, bool sends);
 /* Takes note of TCP_NOTSENT_LOWAT. */
 void sock_learn_unsent(struct sock *s, int fd);
+/* Of one that takes a connection to TCP. */
+const char *option_name(int level, int name);
 /* Sends out what MSG_MORE or TCP_CORK hold back: the cork was drawn, or TCP_NODELAY set (tx.c). */
 void sock_push(struct sock *s);
 

@@ -285,7 +285,7 @@ static void sending(struct sock *s, int fd, int flags)
 {
 	if (__builtin_expect(flags & TX_KERNEL_FLAGS, 0))
 		flags_need_kernel(s, fd, flags);
-	if ((flags & MSG_FASTOPEN) && load_relaxed(&s->slot->phase) == SLOT_IDLE)
+	if ((flags & MSG_FASTOPEN) && load_relaxed(&s->slot->role) == TCP_ROLE_UNKNOWN)
 		fd_connecting(s, fd);
 }
 

@@ -127,7 +127,7 @@ static bool connecting(struct sock *s, int fd, const struct sockaddr *addr, sock
 		return true;
 	}
 	/* A connect that asks how an earlier one went must not change who connected. */
-	if (load_relaxed(&s->slot->phase) == SLOT_IDLE)
+	if (load_relaxed(&s->slot->role) == TCP_ROLE_UNKNOWN)
 		fd_connecting(s, fd);
 	return false;
 }

@@ -204,8 +204,7 @@ NEAR_CODE HOOK int setsockopt(int fd, int level, int name, const void *value,
 	/* For what the kernel refuses, the connection stays where it is. */
 	if (reason != VD_REASON_NONE &&
 	    crit_readable(value, len < sizeof(int) ? len : sizeof(int))) {
-		log_debug("fd %d: option %d of level %d is the kernel's", fd, name,
-			  level);
+		log_debug("fd %d: %s is the kernel's", fd, option_name(level, name));
 		/* A receive under way must find its mark raised when it goes on in the kernel, where it
 		 * would take it for its own. That the kernel refuses a length, it says again. */
 		if (level == SOL_SOCKET && name == SO_RCVLOWAT)
