@@ -29,6 +29,7 @@ int cmd_config(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_papers(int argc, char **argv);
 int cmd_explain(int argc, char **argv);
+int cmd_service(int argc, char **argv);
 
 /*
  * report.c, for `viaduct bench --report`. The first makes the folder, and takes results of an

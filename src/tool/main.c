@@ -25,6 +25,8 @@ static const struct {
 	{"config", cmd_config, "print the settings in force, and where they come from"},
 	{"report", cmd_report, "plots and one page of what bench has measured"},
 	{"papers", cmd_papers, "the experiments of the papers, on this machine"},
+	{"service", cmd_service,
+	 "put a service of systemd under Viaduct, or take it back"},
 	{"explain", cmd_explain, "say why a program or a connection is on TCP"},
 };
 
