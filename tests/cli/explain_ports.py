@@ -52,6 +52,14 @@ class Ports(Explain):
         self.assertTrue(self.explain(f"[::1]:{port}")["accelerated"])
         self.point(self.explain(f"127.0.0.1:{port}"), "no-listener", "no")
         self.assertTrue(self.explain(f":{port}")["accelerated"])
+        # Each family has its listener, and one of the two is plain.
+        plain = End(self, "other", plain=True)
+        plain.do(f"globals().update(l=socket.create_server(('127.0.0.1', {port}))) or 0")
+        both = self.explain(f":{port}")
+        self.assertFalse(both["accelerated"])
+        self.point(both, "plain-peer", "no")
+        self.point(both, "listens", "yes")
+        self.assertTrue(self.explain(f"[::1]:{port}")["accelerated"])
 
     def test_address_of_a_link(self):
         def ask(where):

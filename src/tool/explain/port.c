@@ -290,6 +290,18 @@ static size_t say_listeners(const struct world *w, const struct observe_end *end
 	return found;
 }
 
+static bool is_any(const struct observe_end *end)
+{
+	return IN6_IS_ADDR_UNSPECIFIED(&end->addr);
+}
+
+static bool leads_to(const struct observe_end *peer, const struct observe_end *end)
+{
+	return peer->port == end->port &&
+	       (is_any(end) ? address_is_here(&peer->addr, 0)
+			    : !memcmp(&peer->addr, &end->addr, 16));
+}
+
 /* The connections to it that there are; how many of them are on the direct path. */
 static size_t say_connections(struct world *w, const struct observe_end *end,
 			      struct answer *a, size_t *direct)
@@ -300,8 +312,7 @@ static size_t say_connections(struct world *w, const struct observe_end *end,
 	for (size_t i = 0; i < w->sockets.count; i++) {
 		struct link l;
 
-		if (s[i].state == TCP_LISTEN || s[i].peer.port != end->port ||
-		    memcmp(&s[i].peer.addr, &end->addr, 16) != 0)
+		if (s[i].state == TCP_LISTEN || !leads_to(&s[i].peer, end))
 			continue;
 		l = world_link(w, &s[i]);
 		if (!l.owner)
@@ -324,12 +335,14 @@ static void append(struct answer *a, struct answer *more)
 	free(more->points);
 }
 
-static void explain_here(struct world *w, const struct observe_end *end, const char *text,
-			 size_t direct, struct answer *a)
+/* at: where somebody listens; end: an address there. */
+static void explain_here(struct world *w, const struct observe_end *at,
+			 const struct observe_end *end, const char *text, size_t direct,
+			 struct answer *a)
 {
 	char *first = NULL;
 	bool well = true;
-	size_t found = say_listeners(w, end, direct, a, &well, &first);
+	size_t found = say_listeners(w, at, direct, a, &well, &first);
 
 	say_here(end, a);
 	well &= !said_no(a);
@@ -454,6 +467,7 @@ int explain_port(const char *host, const char *port, struct answer *a)
 	struct addresses all = {.count = 0};
 	struct answer connections = {0};
 	const struct observe_end *end;
+	struct observe_end at;
 	size_t count, direct = 0;
 	struct world w;
 	char text[64];
@@ -472,13 +486,15 @@ int explain_port(const char *host, const char *port, struct answer *a)
 			"[%s%%eth0]:%s",
 			host, host, port);
 	}
-	if (here && !is_served(&w, end) && !*host)
+	at = *end;
+	observe_end_text(end, text);
+	if (!*host) {
+		at.addr = in6addr_any;
 		snprintf(text, sizeof(text), "port %s (IPv4 and IPv6)", port);
-	else
-		observe_end_text(end, text);
-	count = say_connections(&w, end, &connections, &direct);
+	}
+	count = say_connections(&w, &at, &connections, &direct);
 	if (here) {
-		explain_here(&w, end, text, direct, a);
+		explain_here(&w, &at, end, text, direct, a);
 	} else {
 		bool can = explain_far(end, text, a);
 
