@@ -444,6 +444,9 @@ void epoll_look_into(int fd);
 void epoll_nested_past(int fd);
 /* Keeps all its sockets on TCP. No lock may be held. */
 void instance_refuse_all(struct instance *in);
+/* The kernel takes no more registrations: some of ours are given back. False: there are none.
+ * No lock is held. */
+bool epoll_give_watches(void);
 void instance_give_spent(struct instance *in, bool for_now);
 void instance_take_spent(struct instance *in);
 /* No registration stays aside. Under the instance's lock, and of all instances under the list's. The third: before a

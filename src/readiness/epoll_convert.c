@@ -102,6 +102,11 @@ static int take_tag_back(struct epoll_reg *r)
 	if (!r->aside)
 		return replace(r, r->events, r->data.u64);
 	rc = reg_rejoin(r);
+	if (rc == -ENOSPC) {
+		/* There is room where it leaves; what holds is told once more. */
+		leave_aside(r);
+		return reg_rejoin(r);
+	}
 	if (!rc)
 		leave_aside(r);
 	return rc;

@@ -130,6 +130,12 @@ static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
 	ours = may_convert(in, s, reason);
 	tagged = ours && !(ev->events & EPOLLEXCLUSIVE);
 	rc = reg_register(r, epfd, ev, tagged);
+	if (rc == -ENOSPC && tagged && in->side >= 0) {
+		/* A side needs two where the program needs one. */
+		ours = tagged = false;
+		reason = VD_REASON_EPOLL;
+		rc = reg_register(r, epfd, ev, false);
+	}
 	if (rc) {
 		reg_destroy(r);
 		return rc;
@@ -422,19 +428,12 @@ static int ctl_of_instance(int epfd, int op, int fd, struct epoll_event *ev)
 	return kernel_ctl(epfd, op, fd, ev);
 }
 
-int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *given)
+static int ctl_once(int epfd, int op, int fd, struct epoll_event *ev)
 {
 	struct instance *in = instance_at(epfd);
 	struct sock *s = fd_sock(fd);
-	struct epoll_event copy, *ev = given;
 	int rc;
 
-	/* The kernel copies it first of all, whatever the call is. */
-	if (op != EPOLL_CTL_DEL) {
-		if (!given || crit_copy(&copy, given, sizeof(copy)) != 0)
-			return -EFAULT;
-		ev = &copy;
-	}
 	if (in)
 		check_collision(in, op, ev);
 	if (in && s && op != EPOLL_CTL_DEL)
@@ -465,5 +464,26 @@ int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *given)
 		if (s)
 			sock_refuse(s, fd, VD_REASON_EPOLL);
 	}
+	return rc;
+}
+
+/*
+ * The kernel bounds how many registrations a user has (fs.epoll.max_user_watches). What TCP would
+ * take must not be refused for ours: those of upgraded connections are given back until it is taken.
+ */
+int ready_epoll_ctl(int epfd, int op, int fd, struct epoll_event *given)
+{
+	struct epoll_event copy, *ev = given;
+	int rc;
+
+	/* The kernel copies it first of all, whatever the call is. */
+	if (op != EPOLL_CTL_DEL) {
+		if (!given || crit_copy(&copy, given, sizeof(copy)) != 0)
+			return -EFAULT;
+		ev = &copy;
+	}
+	do
+		rc = ctl_once(epfd, op, fd, ev);
+	while (rc == -ENOSPC && epoll_give_watches());
 	return rc;
 }

@@ -5,6 +5,9 @@
 #include "readiness/epoll.h"
 #include "readiness/ready.h"
 
+/* A peer is waited for before a registration of ours is the kernel's. */
+#define GIVE_WAIT_MS 500
+
 /* ---- what stayed aside goes back to the kernel together ---- */
 
 /*
@@ -130,6 +133,101 @@ void instance_refuse_all(struct instance *in)
 
 	while ((s = next_to_refuse(in, &fd)))
 		sock_refuse(s, fd, VD_REASON_EPOLL);
+}
+
+/* Both locks are held. The first whose doorbells the kernel counts: of those that have been told
+ * to stay on TCP, or of the others. */
+static struct epoll_reg *next_to_give(struct instance *in, bool refused)
+{
+	struct epoll_reg *r = in->owner == epoll_self() ? in->regs : NULL;
+
+	while (r && (!r->converted || r->orphan || r->parked || reg_is_stale(r) ||
+		     r->refused != refused))
+		r = r->next;
+	return r;
+}
+
+/* Under the list lock. */
+static struct epoll_reg *to_give(bool refused, int *fd)
+{
+	struct epoll_reg *r = NULL;
+
+	for (struct instance *in = instance_next(NULL); in && !r;
+	     in = instance_next(in)) {
+		instance_lock(in);
+		r = in->fds ? next_to_give(in, refused) : NULL;
+		if (r) {
+			r->refused = true;
+			*fd = r->use_fd;
+		}
+		instance_unlock(in);
+	}
+	return r;
+}
+
+static bool hush_parked(struct instance *in)
+{
+	bool some = false;
+
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		if (r->parked && !r->hushed) {
+			reg_hush(r);
+			some = true;
+		}
+	return some;
+}
+
+/* Under the list lock: what is deleted needs no doorbell, and an idle side is of no use. */
+static bool give_idle(void)
+{
+	bool some = false;
+
+	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
+		if (!in->fds || in->owner != epoll_self())
+			continue;
+		instance_lock(in);
+		some |= hush_parked(in);
+		if (in->side >= 0 && !atomic_load(&in->converted)) {
+			side_drop(in);
+			some = true;
+		}
+		instance_unlock(in);
+	}
+	return some;
+}
+
+static bool is_given(struct epoll_reg *r)
+{
+	bool given;
+
+	epoll_list_lock();
+	/* The record may be free by now, or another's. */
+	given = !r->in || !r->converted;
+	epoll_list_unlock();
+	return given;
+}
+
+bool epoll_give_watches(void)
+{
+	struct epoll_reg *r = NULL;
+	struct sock *s = NULL;
+	bool idle, again;
+	int fd = -1;
+
+	epoll_list_lock();
+	idle = give_idle();
+	if (!idle)
+		r = to_give(false, &fd);
+	again = !idle && !r;
+	if (again)
+		r = to_give(true, &fd);
+	if (r)
+		s = r->s;
+	epoll_list_unlock();
+	if (s)
+		sock_down_wait(s, fd, VD_REASON_EPOLL, GIVE_WAIT_MS);
+	/* Each is told once, and waited for as long as that helps. */
+	return idle || (s && (!again || is_given(r)));
 }
 
 void instance_give_spent(struct instance *in, bool for_now)
