@@ -93,7 +93,6 @@ static inline bool reg_is_stale(struct epoll_reg *r)
  * thread may look at it without counting itself; the generation tells the difference.
  */
 struct batch;
-struct wide;
 
 struct instance {
 	struct lock lock;
@@ -152,10 +151,6 @@ struct instance {
 	 * Relaxed, and outside the lock: a race misplaces an event. */
 	_Atomic uint32_t told;
 	_Atomic uint64_t told_data[EPOLL_ORDERED], told_place[EPOLL_ORDERED];
-	/* See epoll_wide.c; the first: how many of the kernel's events a call is to have room for, or
-	 * 0. Relaxed. */
-	_Atomic uint32_t many;
-	struct wide *_Atomic wide;
 	struct instance *next_free, *next_all;
 };
 
@@ -481,14 +476,6 @@ void instance_age(struct instance *in);
  */
 int epoll_kernel_wait(struct instance *in, int epfd, struct epoll_event *ev, int max,
 		      const struct timespec *t, const sigset_t *mask);
-
-/* ---- memory for many of the kernel's (epoll_wide.c) ---- */
-
-/* The kernel has had more than these. */
-void instance_widen(struct instance *in, uint32_t had);
-/* The instance ends, or is a forked child's, where no other thread is. */
-void wide_drop(struct instance *in);
-void wide_forked(struct instance *in);
 
 /* ---- where a call's events go (epoll_room.c) ---- */
 

@@ -57,12 +57,9 @@ static APART int ask_more(struct call *c, struct epoll_event *ev, int n, int roo
 
 int call_ask_again(struct call *c, struct epoll_event *ev, int n, int room)
 {
-	room = call_room(c, room);
+	room = call_room(room);
 	if (n <= 0 || n >= room || n >= RAW_EVENTS ||
 	    !instance_came(c->in, c->asking, c->asked))
 		return n;
-	/* Behind those that may be there. */
-	if (c->wide)
-		return ask_into(c, c->wide->ev + RAW_EVENTS, ev, n, room);
 	return ask_more(c, ev, n, room);
 }

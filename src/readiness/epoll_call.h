@@ -11,17 +11,12 @@
 /*
  * Events of the kernel's in one call: they come to an array of our own first. The kernel
  * leaves alone what it does not report, and a program may use it again: a tag there would
- * come back as the program's data. Where more have come once, that array is an instance's (epoll_wide.c).
+ * come back as the program's data. More than that are told by the next call: what is level-triggered
+ * the kernel puts behind the rest.
  */
 #define RAW_EVENTS EPOLL_ORDERED
 /* Else it is on the stack, which may be short: it is there while it is used, and no longer. */
 #define APART __attribute__((noinline))
-
-struct wide {
-	uint32_t room;	/* a power of two */
-	const void *by; /* the thread whose call has it, or NULL */
-	struct epoll_event ev[];
-};
 
 struct call {
 	struct instance *in;
@@ -30,7 +25,6 @@ struct call {
 	int max;
 	uint64_t deadline;
 	const sigset_t *mask;
-	struct wide *wide; /* or NULL */
 	uint32_t handlers; /* signal handlers run by this thread before the call */
 	bool late;	   /* a sleep lasted until the deadline */
 	bool gone;	   /* the instance was closed during it */
@@ -43,25 +37,10 @@ struct call {
 
 /* ---- epoll_ask.c ---- */
 
-/* How many the kernel can be asked for at once, and where there is room for `room`. */
-static inline int call_most(const struct call *c)
+/* How many the kernel is asked for at once where there is room for so many. */
+static inline int call_room(int room)
 {
-	return c->wide ? (int)c->wide->room : RAW_EVENTS;
-}
-static inline int call_room(const struct call *c, int room)
-{
-	return room < call_most(c) ? room : call_most(c);
-}
-/* Where they come to: own is on the stack. */
-static inline struct epoll_event *call_raw(struct call *c, struct epoll_event *own)
-{
-	return c->wide ? c->wide->ev : own;
-}
-
-/* The same where memory's report is over, or yet to begin. */
-static inline struct epoll_event *call_raw_between(struct call *c)
-{
-	return call_raw(c, c->found.raw);
+	return room < RAW_EVENTS ? room : RAW_EVENTS;
 }
 
 /*
@@ -85,14 +64,7 @@ static inline bool instance_ask_due(struct instance *in)
 	       __rdtsc() - load_relaxed(&in->asked_at) > ASK_TICKS;
 }
 
-/* The kernel has told n for `room`. */
-static inline void call_answered(struct call *c, int n, int room)
-{
-	if (__builtin_expect(n == call_most(c) && n < room, 0))
-		instance_widen(c->in, (uint32_t)n);
-}
-
-/* Asks the kernel without waiting, for at most call_room(c, room) events. */
+/* Asks the kernel without waiting, for at most call_room(room) events. */
 static inline int call_ask(struct call *c, struct epoll_event *raw, int room)
 {
 	static const struct timespec zero;
@@ -105,9 +77,8 @@ static inline int call_ask(struct call *c, struct epoll_event *raw, int room)
 	store_relaxed(&in->asked_at, __rdtsc());
 	c->asking = __rdtsc();
 	c->epfd = instance_fd_now(in, c->epfd);
-	n = epoll_kernel_wait(in, c->epfd, raw, call_room(c, room), &zero, NULL);
+	n = epoll_kernel_wait(in, c->epfd, raw, call_room(room), &zero, NULL);
 	c->asked = __rdtsc();
-	call_answered(c, n, room);
 	return n;
 }
 
@@ -130,13 +101,5 @@ static inline bool call_has_room(const struct call *c)
 int call_shrink(struct call *c, struct epoll_event *raw, int n);
 /* The one event at the spot is, too. Returns -EFAULT. */
 int call_untell(struct call *c);
-
-/* ---- epoll_wide.c ---- */
-
-/* Takes the instance's, unless another call has it, or there is no memory: NULL. */
-struct wide *wide_take(struct instance *in);
-void wide_give(struct instance *in, struct wide *w);
-/* Makes one of those of n events that have the same data. The array at w is of no use any more. */
-int wide_fold(struct wide *w, struct epoll_event *ev, int n);
 
 #endif

@@ -71,7 +71,6 @@ FORK_CODE void ready_forked_child(void)
 		/* One of them may have been about to change the hot list. */
 		in->nhot = 0;
 		store_relaxed(&in->noted, false);
-		wide_forked(in);
 		for (struct epoll_reg *r = in->regs; r; r = r->next)
 			r->hot_at = 0;
 		for (struct epoll_reg *r = in->regs; r; r = r->next) {

@@ -249,9 +249,6 @@ static void instance_destroy(struct instance *in)
 	store_relaxed(&in->ask_now, false);
 	store_relaxed(&in->kernel_turn, false);
 	store_relaxed(&in->told, 0);
-	if (load_relaxed(&in->wide))
-		wide_drop(in);
-	store_relaxed(&in->many, 0);
 	store_relaxed(&in->waited_on, false);
 	in->put_off = 0;
 	in->calls = in->aged_at = 0;

@@ -24,7 +24,7 @@
 /* Begins with the kernel's events. */
 static APART int ask_first(struct call *c)
 {
-	struct epoll_event *raw = call_raw_between(c);
+	struct epoll_event *raw = c->found.raw;
 	int n = call_ask(c, raw, c->max);
 
 	if (n > 0)
@@ -41,7 +41,7 @@ static APART int ask_first(struct call *c)
  */
 static APART int ask_after(struct call *c, int n)
 {
-	struct epoll_event own[RAW_EVENTS], *raw = call_raw(c, own);
+	struct epoll_event raw[RAW_EVENTS];
 	int more = call_ask(c, raw, c->max - n), kept;
 
 	if (more <= 0) {
@@ -118,7 +118,7 @@ static int add_heard(struct call *c, const struct epoll_event *raw, int n)
 /* The kernel was asked first, and its n events stand before those of memory. */
 static APART int kernel_first(struct call *c, int n)
 {
-	struct epoll_event own[RAW_EVENTS], *raw = call_raw(c, own);
+	struct epoll_event raw[RAW_EVENTS];
 
 	memcpy(raw, c->ev, (size_t)n * sizeof(*raw));
 	memmove(c->ev, c->ev + n, (size_t)c->found.n * sizeof(*raw));
@@ -150,7 +150,7 @@ static int look(struct call *c)
 /* *heard: what the kernel has told, our own included. */
 static APART int ask_and_hear(struct call *c, int *heard)
 {
-	struct epoll_event *raw = call_raw_between(c);
+	struct epoll_event *raw = c->found.raw;
 
 	*heard = call_ask(c, raw, c->max);
 	if (*heard > 0)
@@ -162,7 +162,7 @@ static APART int ask_and_hear(struct call *c, int *heard)
 /* Memory has just had nothing. */
 static int ask_and_look(struct call *c)
 {
-	int n = 0, room = call_room(c, c->max), heard = room;
+	int n = 0, room = call_room(c->max), heard = room;
 
 	/* Where the room was full of what only we are told, the program's own may stand behind. */
 	for (int i = 0; n == 0 && heard == room && i < ASK_BEHIND; i++) {
@@ -263,7 +263,7 @@ static int mixed_sleep(struct call *c, struct sleep *sl, struct epoll_event *raw
 	c->epfd = instance_fd_now(c->in, c->epfd);
 	PROBE3(sleep, PROBE_EPOLL, c->epfd, 0ull);
 	sl->result =
-		epoll_kernel_wait(c->in, c->epfd, raw, call_room(c, c->max), t, c->mask);
+		epoll_kernel_wait(c->in, c->epfd, raw, call_room(c->max), t, c->mask);
 	c->asked = __rdtsc();
 	PROBE4(wake, PROBE_EPOLL, c->epfd, 0ull, sl->result);
 	c->late = sl->result == 0 && c->deadline != LOOK_FOREVER &&
@@ -282,7 +282,7 @@ static void get_up(struct _pthread_cleanup_buffer *cleanup)
 /* *awake: it did not sleep, and memory has n. */
 static APART int sleep_and_hear(struct call *c, bool *awake)
 {
-	struct epoll_event *raw = call_raw_between(c);
+	struct epoll_event *raw = c->found.raw;
 	struct _pthread_cleanup_buffer cleanup;
 	struct sleep sl = {.in = c->in};
 	bool has_room;
@@ -307,7 +307,6 @@ static APART int sleep_and_hear(struct call *c, bool *awake)
 			return -EFAULT;
 		return n ? n : -EBADF;
 	}
-	call_answered(c, n, c->max);
 	if (!has_room)
 		return call_shrink(c, raw, n);
 	if (n <= 0)
@@ -409,7 +408,7 @@ static int tell_once(struct call *c, int n)
 {
 	if (n < 2 || moves(c->in) == c->moves)
 		return n;
-	return c->wide ? wide_fold(c->wide, c->ev, n) : order_fold_all(c->ev, n);
+	return order_fold_all(c->ev, n);
 }
 
 /*
@@ -419,14 +418,14 @@ static int tell_once(struct call *c, int n)
  */
 static APART int add_returned(struct call *c, int n)
 {
-	struct epoll_event *raw = call_raw_between(c);
+	struct epoll_event *raw = c->found.raw;
 	bool behind = true;
 
 	for (int asks = n; behind && asks >= 0 && n >= 0 && n < c->max && !c->gone;
 	     asks--) {
 		int room = c->max - n, heard = call_ask(c, raw, room), more = 0;
 
-		behind = heard == call_room(c, room);
+		behind = heard == call_room(room);
 		if (heard > 0)
 			more = instance_translate(c->in, raw, heard, c->ev + n);
 		if (more > 0)
@@ -473,8 +472,7 @@ static inline int wait_here(struct call *c)
 
 	/* Written in place, so it must be writable. */
 	c->max = epoll_room(c->ev, c->max,
-			    load_relaxed(&c->in->converted) + RAW_EVENTS +
-				    (uint32_t)call_most(c));
+			    load_relaxed(&c->in->converted) + 2 * RAW_EVENTS);
 	if (c->max == 0)
 		return wait_nowhere(c);
 	reverts = load_relaxed(&c->in->reverts);
@@ -482,23 +480,6 @@ static inline int wait_here(struct call *c)
 	if (load_relaxed(&c->in->reverts) != reverts)
 		n = add_returned(c, n);
 	return n > 0 && c->lost ? call_untell(c) : tell_once(c, n);
-}
-
-static void give_wide(void *arg)
-{
-	struct call *c = arg;
-
-	wide_give(c->in, c->wide);
-}
-
-/* get_up ends it, where it has brought something. */
-static APART void take_wide(struct call *c, struct _pthread_cleanup_buffer *cleanup)
-{
-	crit_enter(); /* no handler jumps away with the memory */
-	c->wide = wide_take(c->in);
-	if (c->wide)
-		_pthread_cleanup_push(cleanup, give_wide, c);
-	crit_leave();
 }
 
 static inline void note_wait(struct instance *in)
@@ -512,7 +493,6 @@ int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 		     const struct timespec *timeout, const sigset_t *mask)
 {
 	struct instance *in = instance_at(epfd);
-	struct _pthread_cleanup_buffer cleanup;
 	struct call c;
 	int n;
 
@@ -534,13 +514,7 @@ int ready_epoll_wait(int epfd, struct epoll_event *ev, int max,
 			return n;
 		c.late = false;
 	}
-	c.wide = NULL;
-	if (__builtin_expect(load_relaxed(&in->many) && max > RAW_EVENTS, 0))
-		take_wide(&c, &cleanup);
-	n = wait_here(&c);
-	if (__builtin_expect(c.wide != NULL, 0))
-		get_up(&cleanup);
-	return n;
+	return wait_here(&c);
 }
 
 /*
