@@ -65,8 +65,7 @@ struct epoll_reg {
 	int shared;   /* with `bell`: the bell of several connections, or -1 */
 	bool refused; /* kept on TCP already */
 	bool lingers; /* its last descriptor was closed while its poll waited, which holds it */
-	bool aside;    /* its TCP descriptor is in the instance's side, not in itself */
-	bool rejoined; /* in both, amid instance_return_all */
+	bool aside; /* its TCP descriptor is in the instance's side, not in itself */
 	uint32_t generation; /* of the slot, to notice a socket closed past us */
 };
 
@@ -116,10 +115,6 @@ struct instance {
 	_Atomic bool noted; /* that this process waits on it: instance_note_waiter */
 	_Atomic uint32_t waits_seen;
 	uint32_t first_fork;
-	bool forking; /* amid instance_return_all before a fork */
-	bool returning; /* it looks which registrations have something to tell: none goes back */
-	_Atomic bool
-		edges;	/* has had registrations, not ours, edge-triggered or for once */
 	int side, news; /* -1, or what holds its tags: see epoll_nest.c */
 	/* User data collides with our tags, or others have it. Written under the lock. */
 	_Atomic bool no_upgrade;
@@ -202,8 +197,6 @@ void instance_forget(int fd);
 /* The image after an exec has a number of it. */
 bool instance_survives_exec(const struct instance *in);
 
-/* There are, or may come unseen, such registrations in it as `edges` says. */
-void instance_note_unseen(struct instance *in);
 /* Somebody gets it who is none of the processes that the table of the family counts. */
 void instance_goes_on(struct instance *in);
 /* There is more in it than one connection; under its lock. */
@@ -268,14 +261,6 @@ void reg_revert(struct epoll_reg *r);
 void reg_hush(struct epoll_reg *r);
 /* The bell of several connections has: false where all of those are parked, and now hushed. */
 bool instance_has_ears(struct instance *in);
-/* The kernel would tell an edge that has been told. */
-bool reg_would_repeat(struct epoll_reg *r);
-/* reg_revert where that is no edge once more; else it stays aside for now. */
-void reg_return(struct epoll_reg *r);
-/* In three steps: the kernel has it, beside its tags; the side's goes; and the news'. The first
- * returns -errno. */
-int reg_rejoin(struct epoll_reg *r);
-void reg_leave_side(struct epoll_reg *r);
 /* Of one whose number is closed, and which lives on by fd. */
 void reg_revert_orphan(struct epoll_reg *r, int fd);
 /* Nobody who knows our tags has it from now on; or for now, if an exec does not fail: then it is taken again. */
@@ -287,7 +272,6 @@ uint32_t reg_tag_events(const struct epoll_reg *r);
 uint32_t reg_side_events(const struct epoll_reg *r);
 uint32_t reg_news_events(const struct epoll_reg *r);
 void reg_renew_tag(struct epoll_reg *r, uint32_t before, bool was_spent);
-void reg_revert_rejoined(struct epoll_reg *r);
 /* Takes the kernel's side of a converted registration away. */
 int reg_withdraw(struct epoll_reg *r);
 /* Under its lock: true when sockets in the instance have to stay on TCP; and when it is a living parent's, too. */
@@ -449,15 +433,6 @@ void instance_take_spent(struct instance *in);
 void instance_return_all(struct instance *in);
 void epoll_return_all(void);
 void epoll_return_all_forking(void);
-
-/* ---- what the kernel's instance would hand over next (epoll_sift.c) ---- */
-
-/* No lock is held, and the kernel does not have it yet: a registration that is its own alone. */
-void instance_note_own(struct instance *in, const struct epoll_event *ev);
-/* Under the instance's lock: whether that loses nothing. */
-bool instance_may_sift(struct instance *in);
-/* Then: hears the tags in its queue, and leaves the rest there. False: not all, or none. */
-bool instance_sift(struct instance *in);
 
 /* ---- sleep (epoll_sleep.c) ---- */
 

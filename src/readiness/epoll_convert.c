@@ -73,7 +73,7 @@ static int give_tag(struct epoll_reg *r)
 	return rc;
 }
 
-int reg_rejoin(struct epoll_reg *r)
+static int rejoin(struct epoll_reg *r)
 {
 	int rc = ctl(r->in, EPOLL_CTL_ADD, r->fd, r->events, r->data.u64);
 
@@ -83,15 +83,10 @@ int reg_rejoin(struct epoll_reg *r)
 	return rc;
 }
 
-void reg_leave_side(struct epoll_reg *r)
-{
-	ctl_at(r->in->side, EPOLL_CTL_DEL, r->fd, 0, 0);
-}
-
 static void leave_aside(struct epoll_reg *r)
 {
 	tag_ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
-	r->aside = r->rejoined = false;
+	r->aside = false;
 }
 
 /* It is the program's own again. */
@@ -101,11 +96,11 @@ static int take_tag_back(struct epoll_reg *r)
 
 	if (!r->aside)
 		return replace(r, r->events, r->data.u64);
-	rc = reg_rejoin(r);
+	rc = rejoin(r);
 	if (rc == -ENOSPC) {
 		/* There is room where it leaves; what holds is told once more. */
 		leave_aside(r);
-		return reg_rejoin(r);
+		return rejoin(r);
 	}
 	if (!rc)
 		leave_aside(r);
@@ -322,34 +317,6 @@ bool instance_has_ears(struct instance *in)
 	return hears_shared(in); /* of two that have it, the other has it now */
 }
 
-/* The kernel looks at a registration that it is given, and would tell an edge once more of what still
- * holds. */
-bool reg_would_repeat(struct epoll_reg *r)
-{
-	struct pollfd p = {
-		.fd = r->use_fd,
-		.events = (short)(r->events & (LOOK_IN | LOOK_OUT | LOOK_KERNEL))};
-
-	if (!(r->events & EPOLLET) || await_glance(&p, 1) <= 0)
-		return false;
-	/* An error or a hang-up that has not been told is new. */
-	return !((uint16_t)p.revents & (EPOLLERR | EPOLLHUP) & ~r->state_told);
-}
-
-/* Where the instance has a side, such a one stays there until something is new or nothing holds, or
- * until somebody needs it who does not ask us. */
-static bool reg_stays(struct epoll_reg *r)
-{
-	return r->aside && !r->in->blind && !r->in->no_upgrade &&
-	       !instance_is_foreign(r->in) && reg_would_repeat(r);
-}
-
-void reg_return(struct epoll_reg *r)
-{
-	if (!r->in->returning && !reg_stays(r))
-		reg_revert(r);
-}
-
 static void given_back(struct epoll_reg *r)
 {
 	bell_remove(r);
@@ -453,14 +420,6 @@ void reg_revert_orphan(struct epoll_reg *r, int fd)
 		given_back(r);
 }
 
-void reg_revert_rejoined(struct epoll_reg *r)
-{
-	reg_disarm(r);
-	reg_chill(r);
-	leave_aside(r);
-	given_back(r);
-}
-
 void reg_poke(struct epoll_reg *r)
 {
 	if (r->spent || !instance_sleepers(r->in))
@@ -528,7 +487,7 @@ static bool revert_all(struct sock *s)
 		} else if (r->converted && r->orphan) {
 			reg_heat(r);
 		} else {
-			reg_return(r);
+			reg_revert(r);
 		}
 		instance_unlock(in);
 	}

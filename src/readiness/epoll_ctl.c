@@ -152,7 +152,6 @@ static int add_to_kernel(struct instance *in, int epfd, struct sock *s, int fd,
 			 struct epoll_event *ev)
 {
 	sock_down_wait(s, fd, VD_REASON_MEMORY, FOREIGN_WAIT_MS);
-	instance_note_own(in, ev);
 	instance_lock(in);
 	instance_mixed(in);
 	instance_unlock(in);
@@ -448,8 +447,6 @@ static int ctl_once(int epfd, int op, int fd, struct epoll_event *ev)
 		if (op == EPOLL_CTL_DEL)
 			return reg_del(in, epfd, s, fd);
 	}
-	if (in && op != EPOLL_CTL_DEL)
-		instance_note_own(in, ev);
 	if (in && op == EPOLL_CTL_ADD && instance_at(fd))
 		store_relaxed(&in->outer, true);
 	rc = instance_at(fd) ? ctl_of_instance(epfd, op, fd, ev)

@@ -24,7 +24,7 @@ void ready_leaving(bool for_good)
 	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
 		if (!in->fds || !instance_survives_exec(in))
 			continue;
-		instance_lock(in); /* whoever sifts has it as long */
+		instance_lock(in);
 		instance_goes_on(in);
 		if (for_good)
 			instance_give_spent(in, true);

@@ -58,7 +58,6 @@ void instance_note_waiter(struct instance *in)
 /* Of the same instance a parent, or a child, hears by the table, which both have. */
 void instance_goes_on(struct instance *in)
 {
-	instance_note_unseen(in);
 	if (in->owner != epoll_self() || in->forked)
 		slot_table_uncounted();
 }

@@ -202,31 +202,9 @@ void side_hear(struct instance *in)
 	hear(in, in->news, true);
 }
 
-/* After it, who was being woken for one of the tags has been, in all that holds them: to add one, and to
- * take it out, needs the lock of those who wait. */
-static bool let_wakers_pass(struct instance *in)
+/* What the program's instance had yet to hand over goes with its tags: what holds is said again. */
+static void say_again(struct instance *in, int news)
 {
-	int other = open_one();
-
-	if (other < 0)
-		return false;
-	enter_all(in, other, reg_tag_events);
-	fds_close(other);
-	return true;
-}
-
-/*
- * The first that the kernel says of the new ones is what holds, no news to who has been told. What
- * the program's own instance, epfd, had yet to hand over is: it is taken out there. Where it cannot be,
- * all that holds is said again.
- */
-static void begin_news(struct instance *in, int epfd, int news)
-{
-	hear(in, news, false);
-	/* What that has passed over, and epfd has yet to hear. */
-	if (let_wakers_pass(in) &&
-	    (!epoll_is_readable(epfd) || (instance_may_sift(in) && instance_sift(in))))
-		return;
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
 		if (is_movable(r))
 			ctl(news, EPOLL_CTL_MOD, r->fd, reg_news_events(r),
@@ -257,7 +235,8 @@ void side_make(struct instance *in)
 		return;
 	}
 	atomic_store(&in->ever_converted, true);
-	begin_news(in, epfd, news);
+	hear(in, news, false);
+	say_again(in, news);
 	leave_all(in, epfd);
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
 		r->aside = is_movable(r);
@@ -330,7 +309,7 @@ static struct epoll_reg *look_over(struct instance *in)
 			continue;
 		sock_service(r->s, r->use_fd);
 		if (load_acquire(&r->s->slot->phase) == SLOT_FINAL)
-			reg_return(r);
+			reg_revert(r);
 		if (!r->converted || r->spent)
 			continue;
 		reg_heat(r);

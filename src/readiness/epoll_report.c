@@ -21,7 +21,7 @@ static uint32_t kernel_level(struct epoll_reg *r, uint32_t want)
 	uint32_t phase = load_acquire(&r->s->slot->phase);
 
 	if (phase == SLOT_FINAL && !r->orphan) {
-		reg_return(r);
+		reg_revert(r);
 		if (!r->converted)
 			return 0;
 	}
@@ -146,22 +146,10 @@ static void edges_take(const struct edges *e, struct epoll_reg *r, uint32_t bits
 	r->tcp_edge &= ~(uint32_t)(LOOK_IN | EPOLLPRI);
 }
 
-/* There is something to tell of one that has stayed with us: the kernel tells it, as it looks now. */
+/* Its connection is on TCP for good: the kernel tells of it, and first all that holds. */
 static bool goes_back(struct epoll_reg *r)
 {
-	if (!r->aside || r->in->returning ||
-	    load_acquire(&r->s->slot->phase) != SLOT_FINAL)
-		return false;
-	reg_revert(r);
-	return !r->converted;
-}
-
-/* Another process has led the connection back to TCP, and may wait for the registration: it goes where
- * nothing would be told for that. */
-static bool is_left(struct epoll_reg *r)
-{
-	if (r->aside || r->orphan || load_acquire(&r->s->slot->phase) != SLOT_FINAL ||
-	    reg_would_repeat(r))
+	if (r->orphan || load_acquire(&r->s->slot->phase) != SLOT_FINAL)
 		return false;
 	reg_revert(r);
 	return !r->converted;
@@ -172,14 +160,14 @@ static uint32_t edge_report(struct epoll_reg *r, uint32_t want, bool take)
 	uint32_t bits = 0, due = 0;
 	struct edges e;
 
+	if (goes_back(r))
+		return 0;
 	sock_serve_heard(r->s, r->use_fd);
 	edges_read(&e, r, want);
 	if (e.in_came || e.in_moved || e.out_rose || e.waits) {
 		bits = level_of(r, want | EPOLLRDHUP);
 		due = is_due(&e, r, bits) ? bits & want : 0;
 	}
-	if ((due && goes_back(r)) || (!due && take && is_left(r)))
-		return 0;
 	if (take)
 		edges_take(&e, r, bits, due != 0);
 	if (take && (due & LOOK_OUT)) {

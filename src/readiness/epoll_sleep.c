@@ -80,6 +80,8 @@ void instance_attend(struct instance *in)
 		reg_arm(r);
 		if (ring && reg_report(r, false))
 			sock_ring_self(r->s);
+		/* Given back to the kernel, and the last has taken its place. */
+		i -= !r->hot_at;
 	}
 }
 

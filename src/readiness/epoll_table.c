@@ -245,7 +245,6 @@ static void instance_destroy(struct instance *in)
 	store_relaxed(&in->noted, false);
 	atomic_store(&in->lingering, false);
 	store_relaxed(&in->mixed, false);
-	store_relaxed(&in->edges, false);
 	store_relaxed(&in->ask_now, false);
 	store_relaxed(&in->kernel_turn, false);
 	store_relaxed(&in->told, 0);
@@ -492,11 +491,6 @@ void epoll_table_init(void)
 		tag_prefix = (uint64_t)self * 0x9e3779b97f4a7c15u;
 	/* The top bit set: no pointer and no small number looks like this. */
 	tag_prefix = tag_prefix >> TAG_SHIFT | 1ull << (63 - TAG_SHIFT);
-}
-
-void instance_note_unseen(struct instance *in)
-{
-	store_relaxed(&in->edges, true);
 }
 
 bool instance_survives_exec(const struct instance *in)

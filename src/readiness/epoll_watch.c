@@ -8,68 +8,15 @@
 /* A peer is waited for before a registration of ours is the kernel's. */
 #define GIVE_WAIT_MS 500
 
-/* ---- what stayed aside goes back to the kernel together ---- */
-
-/*
- * The kernel looks at a registration that it is given. Of one whose level holds, and has been told,
- * that is an edge once more, which is taken out of its queue again. What comes meanwhile is heard in
- * the news, and has the kernel look once more.
- */
-
-static bool goes(struct epoll_reg *r)
-{
-	return r->aside && r->converted && !r->spent && !r->orphan && !reg_is_stale(r) &&
-	       load_acquire(&r->s->slot->phase) == SLOT_FINAL;
-}
-
-static bool is_told(struct epoll_reg *r)
-{
-	return !reg_report(r, false) && r->converted && !(r->events & EPOLLONESHOT) &&
-	       reg_would_repeat(r);
-}
-
-/* Marks those of which all has been told, and returns how many. None goes back meanwhile: with what it has to tell it
- * would be in the way of the look. */
-static uint32_t find_told(struct instance *in)
-{
-	uint32_t told = 0;
-
-	in->returning = true;
-	for (struct epoll_reg *r = in->regs; r; r = r->next) {
-		r->rejoined = goes(r) && is_told(r);
-		told += r->rejoined;
-	}
-	in->returning = false;
-	return told;
-}
-
-static void return_told(struct instance *in)
-{
-	for (struct epoll_reg *r = in->regs; r; r = r->next)
-		r->rejoined = r->rejoined && reg_rejoin(r) == 0;
-	instance_sift(in);
-	/* This also lets pass who is waking: what the look has taken out is in the news then. */
-	for (struct epoll_reg *r = in->regs; r; r = r->next)
-		if (r->rejoined)
-			reg_leave_side(r);
-	side_hear(in);
-	for (struct epoll_reg *r = in->regs; r; r = r->next)
-		if (r->rejoined && !reg_report(r, false) && r->rejoined)
-			reg_revert_rejoined(r);
-}
-
 void instance_return_all(struct instance *in)
 {
 	if (in->side < 0)
 		return;
 	side_hear(in);
-	if (find_told(in) && instance_may_sift(in))
-		return_told(in);
-	for (struct epoll_reg *r = in->regs; r; r = r->next) {
-		r->rejoined = false;
-		if (goes(r))
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		if (r->aside && !reg_is_stale(r) &&
+		    load_acquire(&r->s->slot->phase) == SLOT_FINAL)
 			reg_revert(r);
-	}
 }
 
 static void return_side(struct instance *in)
@@ -96,10 +43,7 @@ void epoll_return_all_forking(void)
 		if (!in->fds)
 			continue;
 		instance_lock(in);
-		in->forking = true;
 		return_side(in);
-		in->forking = false;
-		/* Whoever sifts has the lock as long. */
 		if (!in->forked)
 			in->first_fork = table_fork_number();
 		in->forked = true;

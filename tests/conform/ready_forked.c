@@ -374,42 +374,6 @@ CASE(instance_of_nobody_left, ANYWAY)
 	parent_goes(parent, gone, over);
 }
 
-/* As after daemon(): what has been told there is not told again at its next forks. */
-CASE(instance_of_the_gone_forks, READY)
-{
-	struct signal_pipe gone = signal_pipe(), over = signal_pipe();
-	pid_t parent = fork();
-	char byte;
-
-	NEED(parent >= 0);
-	if (parent == 0) {
-		int in = ep_open();
-
-		ep_show(in, 0);
-		if (fork() == 0) {
-			struct pair p;
-
-			signal_wait(gone);
-			p = pair_warm_open();
-			ep_add(in, p.s, EPOLLIN | EPOLLOUT | EPOLLET, 1);
-			ep_show(in, 0);
-			for (int i = 0; i < 3; i++) {
-				struct pollfd f = {.fd = in, .events = POLLIN};
-
-				say("poll %d", poll(&f, 1, 0));
-				NEED(recv(p.c, &byte, 1, MSG_DONTWAIT) < 0);
-				a_child();
-				say("poll %d", poll(&f, 1, 0));
-			}
-			ep_show(in, 0);
-			signal_send(over);
-			_exit(0);
-		}
-		_exit(0);
-	}
-	parent_goes(parent, gone, over);
-}
-
 /* The process that has gone has started another image with it, behind the fork. */
 CASE(image_of_the_gone_registers, READY)
 {

@@ -340,8 +340,8 @@ static void told_beside(enum beside what, uint32_t outer)
 	int in = ep_open(), out = ep_open(), pipe_fds[2];
 
 	NEED(pipe(pipe_fds) == 0);
-	ep_add(in, p.s, EPOLLRDNORM | EPOLLET, 1);
-	ep_add(in, r.s, EPOLLIN | EPOLLET, 3);
+	ep_add(in, p.s, EPOLLRDNORM | EPOLLET, 1 | MAY_REPEAT);
+	ep_add(in, r.s, EPOLLIN | EPOLLET, 3 | MAY_REPEAT);
 	ep_show(in, 0);
 	if (what == PLAIN_PIPE) {
 		NEED(write(pipe_fds[1], "x", 1) == 1);
@@ -351,7 +351,7 @@ static void told_beside(enum beside what, uint32_t outer)
 	}
 	send_pattern(r.c, 0, 10);
 	wait_inq(r.s, 10);
-	ep_add(out, in, EPOLLIN | outer, 6);
+	ep_add(out, in, EPOLLIN | outer, 6 | MAY_REPEAT);
 	ep_show(out, 0);
 	ep_show(in, 0);
 	ep_show(out, 0);
@@ -376,10 +376,10 @@ static void silent_beside(uint32_t events)
 	struct pair p = parted_open(), q = pair_warm_open();
 	int in = ep_open(), out = ep_open();
 
-	ep_add(in, p.s, events | EPOLLET, 1);
+	ep_add(in, p.s, events | EPOLLET, 1 | MAY_REPEAT);
 	ep_show(in, 0);
 	ep_add(in, q.s, EPOLLRDHUP, 2);
-	ep_add(out, in, EPOLLIN, 3);
+	ep_add(out, in, EPOLLIN, 3 | MAY_REPEAT);
 	ep_show(out, 0);
 	ep_show(in, 0);
 	send_pattern(p.c, 1200, 10);
@@ -494,12 +494,12 @@ CASE(nested_edge_told_then_forked_again, READY)
 			NEED(recv(p.s, &byte, 1, MSG_DONTWAIT) < 0);
 		ep_show(in, 0);
 		a_child();
-		ep_add(in, p.s, events[i / 2 % 3], 1);
+		ep_add(in, p.s, events[i / 2 % 3], 1 | MAY_REPEAT);
 		send_pattern(p.c, 0, 211);
 		send_pattern(p.s, 0, 145);
 		ep_show(in, -1);
 		outer = ep_open();
-		ep_add(outer, in, i & 1 ? EPOLLIN | EPOLLET : EPOLLIN, 2);
+		ep_add(outer, in, i & 1 ? EPOLLIN | EPOLLET : EPOLLIN, 2 | MAY_REPEAT);
 		a_child();
 		ep_show(outer, 0);
 		ep_show(in, 0);
@@ -556,14 +556,14 @@ CASE(nested_edge_told_beside_news_then_forked, READY)
 		char byte;
 
 		poll_show(in);
-		ep_add(in, p.s, both, 1);
+		ep_add(in, p.s, both, 1 | MAY_REPEAT);
 		if (i)
-			ep_add(in, q.s, both, 2);
+			ep_add(in, q.s, both, 2 | MAY_REPEAT);
 		poll_show(in);
 		ep_show(in, 0);
 		NEED(recv(p.c, &byte, 1, MSG_DONTWAIT) < 0);
 		if (!i)
-			ep_add(in, q.s, both, 2);
+			ep_add(in, q.s, both, 2 | MAY_REPEAT);
 		NEED(recv(q.c, &byte, 1, MSG_DONTWAIT) < 0);
 		if (i)
 			send_pattern(i == 1 ? q.c : p.c, 0, 7);
