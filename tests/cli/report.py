@@ -152,7 +152,7 @@ class Report(unittest.TestCase):
         for text in root.iter(SVG + "text"):
             x, y, words = float(text.get("x")), float(text.get("y")), text.text
             style = text.get("style")
-            size = float(re.search(r"font:.*?([0-9.]+)px", style)[1])
+            size = float(re.search(r"\bfont(?:-size)?:[^;]*?([0-9.]+)px", style)[1])
             length = 0.45 * size * len(words) # a low estimate
             anchor = re.search(r"text-anchor: (\w+)", style)[1]
             x -= {"start": 0, "middle": length / 2, "end": length}[anchor]
