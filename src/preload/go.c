@@ -99,7 +99,9 @@ const char *go_change(const struct go_text *text, uint64_t load)
 		return "its code cannot be changed";
 	}
 	put_jumps(text, load, page);
-	protect(text, load, PROT_READ | PROT_EXEC);
+	/* No program runs with code that can be written. */
+	if (!protect(text, load, PROT_READ | PROT_EXEC))
+		__builtin_trap();
 	return NULL;
 }
 

@@ -178,8 +178,10 @@ static void change(const struct static_text *t, uint64_t load, unsigned char *ro
 		static_way(i, load + s->jump, s->number, s->head_bytes);
 		lead_away(s, load, (uint64_t)room + (i + 1) * ROOM);
 	}
-	protect(t, load, PROT_READ | PROT_EXEC);
-	mprotect(room, room_bytes(t), PROT_READ | PROT_EXEC);
+	/* No program runs with code that can be written. */
+	if (!protect(t, load, PROT_READ | PROT_EXEC) ||
+	    mprotect(room, room_bytes(t), PROT_READ | PROT_EXEC) != 0)
+		__builtin_trap();
 }
 
 /* ---- what is needed ---- */
