@@ -121,6 +121,12 @@ static void complain_of_variable(struct view *v, enum view_effect effect,
 	complain(v, effect, NULL, place, message);
 }
 
+/* Who has set VIADUCT wants it off, more likely than not; but a path is where somebody's script has the command. */
+static enum view_effect mistake(int id, const char *text)
+{
+	return id == VALUE_VIADUCT && !strchr(text, '/') ? VIEW_DOUBT : VIEW_SKIPPED;
+}
+
 static void apply_environment(struct view *v)
 {
 	struct view_source set[VALUE_COUNT] = {0};
@@ -138,10 +144,8 @@ static void apply_environment(struct view *v)
 		if (value_parse((enum value_id)id, text, false, &scratch, message,
 				sizeof(message)) == 0)
 			set[id].text = text;
-		else /* who has set VIADUCT wants it off, more likely than not */
-			complain_of_variable(
-				v, id == VALUE_VIADUCT ? VIEW_DOUBT : VIEW_SKIPPED, name,
-				text, message);
+		else
+			complain_of_variable(v, mistake(id, text), name, text, message);
 	}
 	apply(v, set, false);
 }

@@ -232,7 +232,8 @@ class Settings(Run):
                 ("VIADUCT_LOG", "info:", "; the log goes to its usual file"),
                 ("VIADUCT_LOG", f"info:{self.tmp}/none/log", f"no folder {self.tmp}/none"),
                 ("VIADUCT_REPORT", f"{self.tmp}", "is a folder"),
-                ("VIADUCT", "offf", "on or off is allowed; every connection stays on TCP")):
+                ("VIADUCT", "offf", "on or off is allowed; every connection stays on TCP"),
+                ("VIADUCT", "/usr/bin/viaduct", "on or off is allowed; it is skipped")):
             self.warned(says, **{name: value, "TMPDIR": str(self.tmp), "XDG_RUNTIME_DIR": ""})
         for name, meant in (("VIADUCT_SPIM", "VIADUCT_SPIN"), ("VIADUCT_RULE", "VIADUCT_RULES"),
                             ("VIADUCT_RIGN_MAX", "VIADUCT_RING_MAX"),
