@@ -60,7 +60,7 @@
 	X(24, PASSED, "passed", "the descriptor was passed to another process",          \
 	  "nothing to do")                                                               \
 	X(25, EXEC, "exec", "the descriptor was kept over exec", "nothing to do")        \
-	X(26, EPOLL, "epoll", "the epoll instance is nested or inherited",               \
+	X(26, EPOLL, "epoll", "the epoll instance is another process's too",             \
 	  "create the epoll instance in the process that waits on it")                   \
 	X(27, PEER_ASKED, "peer-asked", "the other end went back to TCP",                \
 	  "ask for the reason at the other end")                                         \

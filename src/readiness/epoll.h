@@ -65,6 +65,7 @@ struct epoll_reg {
 	int shared;   /* with `bell`: the bell of several connections, or -1 */
 	bool refused; /* kept on TCP already */
 	bool lingers; /* its last descriptor was closed while its poll waited, which holds it */
+	uint64_t edges_shown; /* edges so far, as of the last look from outside */
 	bool aside; /* its TCP descriptor is in the instance's side, not in itself */
 	uint32_t generation; /* of the slot, to notice a socket closed past us */
 };
@@ -104,18 +105,21 @@ struct instance {
 	int epfd;     /* one of them */
 	/* Written under the lock; who has none finds what was there before or after. */
 	_Atomic pid_t owner;
-	bool nested; /* watched from outside: its sockets stay on TCP */
-	bool blind;  /* and by some who do not ask us first */
+	bool nested; /* is, or has been, watched from outside */
+	bool blind;  /* and by some who do not ask us first: its sockets stay on TCP */
+	/* The one instance that has it; itself where there are more. And whether that asks for its events. */
+	struct instance *_Atomic watcher;
+	_Atomic bool watched;
 	_Atomic bool
 		outer; /* holds, or has held, other instances; relaxed, and set before it does */
-	bool sideless; /* gets none: see epoll_nest.c */
-	bool unheard;  /* a parent's, who has not given back what he was asked for */
+	bool sideless; /* gets no side, and so its sockets stay on TCP where it is watched */
+	bool unheard; /* a parent's, who has not given back what he was asked for */
 	/* Children have got it, and the number of the first such fork, which is there before; written under its lock. */
 	_Atomic bool forked;
 	_Atomic bool noted; /* that this process waits on it: instance_note_waiter */
 	_Atomic uint32_t waits_seen;
 	uint32_t first_fork;
-	int side, news; /* -1, or what holds its tags: see epoll_nest.c */
+	int side; /* -1, or what holds its tags: see epoll_nest.c */
 	/* User data collides with our tags, or others have it. Written under the lock. */
 	_Atomic bool no_upgrade;
 	bool hidden;		/* Viaduct's own: see pollset.h */
@@ -266,12 +270,9 @@ void reg_revert_orphan(struct epoll_reg *r, int fd);
 /* Nobody who knows our tags has it from now on; or for now, if an exec does not fail: then it is taken again. */
 void reg_give_spent(struct epoll_reg *r, bool for_now);
 void reg_take_spent(struct epoll_reg *r);
-/* What its tag has, or in its place the side's and the news'; and after a MOD, before which it had asked for
- * other events, or was spent. */
+/* What its tag has; and after a MOD, before which it had asked for other events. */
 uint32_t reg_tag_events(const struct epoll_reg *r);
-uint32_t reg_side_events(const struct epoll_reg *r);
-uint32_t reg_news_events(const struct epoll_reg *r);
-void reg_renew_tag(struct epoll_reg *r, uint32_t before, bool was_spent);
+void reg_renew_tag(struct epoll_reg *r, uint32_t before);
 /* Takes the kernel's side of a converted registration away. */
 int reg_withdraw(struct epoll_reg *r);
 /* Under its lock: true when sockets in the instance have to stay on TCP; and when it is a living parent's, too. */
@@ -407,11 +408,21 @@ bool epoll_sides_drop(void);
 void epoll_sides_again(void);
 /* Under the instance's lock: what the kernel says of those aside. */
 void side_hear(struct instance *in);
+/* Under the instance's lock, where somebody sleeps outside: the side is readable where memory has something to report. */
+void side_show(struct instance *in);
 /* Under the instance's lock: it is readable in the kernel when it would report something, and
  * only then. */
 void side_settle(struct instance *in);
-/* The same for all of them. No lock may be held. */
-void epoll_settle(void);
+/* The same for all of them. No lock may be held. Returns how long a sleep outside may last, in ns. */
+uint64_t epoll_settle(void);
+/* Calls of poll and select that may sleep on instances. */
+extern _Atomic uint32_t epoll_outside;
+/* As deep as the kernel lets instances hold each other. */
+#define EPOLL_DEPTH 5
+/* Under its lock: `by` holds it, and asks for its events or not. It itself: somebody else does. */
+void instance_watch(struct instance *in, struct instance *by, bool asks);
+/* Under its lock: what comes is to ring. */
+bool instance_is_awaited(struct instance *in);
 
 /* ---- who begins to watch (epoll_watch.c) ---- */
 
@@ -423,6 +434,8 @@ void epoll_look_into(int fd);
 void epoll_nested_past(int fd);
 /* Keeps all its sockets on TCP. No lock may be held. */
 void instance_refuse_all(struct instance *in);
+/* Of all instances that do without a side. No lock may be held. */
+void epoll_refuse_sideless(void);
 /* The kernel takes no more registrations: some of ours are given back. False: there are none.
  * No lock is held. */
 bool epoll_give_watches(void);
@@ -482,7 +495,7 @@ void listing_drop(void *listing);
 /* ---- a sleep (epoll_sleep.c, epoll_wait.c); no lock is held ---- */
 
 void instance_crowd(struct instance *in, struct look_crowd *c);
-/* How long a sleep may last at most. */
+/* Under the instance's lock: how long a sleep may last at most. */
 uint64_t instance_nap_ns(struct instance *in);
 /* The instance's lock is held: a thread sleeps no more. */
 void instance_awake(struct instance *in);

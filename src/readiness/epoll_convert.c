@@ -22,17 +22,10 @@ static int ctl(struct instance *in, int op, int fd, uint32_t events, uint64_t da
 	return ctl_at(instance_fd(in), op, fd, events, data);
 }
 
-/* The same in all that holds the instance's tags. */
+/* Where the instance's tags are. */
 static int tag_ctl(struct instance *in, int op, int fd, uint32_t events, uint64_t data)
 {
-	int rc;
-
-	if (in->side < 0)
-		return ctl(in, op, fd, events, data);
-	rc = ctl_at(in->side, op, fd, events, data);
-	if (rc && op != EPOLL_CTL_DEL)
-		return rc;
-	return ctl_at(in->news, op, fd, events, data);
+	return ctl_at(in->side < 0 ? instance_fd(in) : in->side, op, fd, events, data);
 }
 
 /* EPOLLEXCLUSIVE can be neither set nor changed by MOD. */
@@ -49,14 +42,10 @@ static int replace(struct epoll_reg *r, uint32_t events, uint64_t data)
 /* The TCP descriptor's tag, where the instance has a side. */
 static int put_aside(struct epoll_reg *r)
 {
-	uint64_t tag = tag_of(r, false);
-	int rc = ctl_at(r->in->side, EPOLL_CTL_ADD, r->fd, reg_side_events(r), tag);
+	int rc = ctl_at(r->in->side, EPOLL_CTL_ADD, r->fd, reg_tag_events(r),
+			tag_of(r, false));
 
-	if (!rc)
-		rc = ctl_at(r->in->news, EPOLL_CTL_ADD, r->fd, reg_news_events(r), tag);
 	r->aside = rc == 0;
-	if (rc)
-		tag_ctl(r->in, EPOLL_CTL_DEL, r->fd, 0, 0);
 	return rc;
 }
 
@@ -160,12 +149,8 @@ static int bells_ctl_at(int epfd, struct epoll_reg *r, int op, struct epoll_reg 
 static int bells_ctl(struct epoll_reg *r, int op, struct epoll_reg *owner)
 {
 	struct instance *in = r->in;
-	int rc;
 
-	if (in->side < 0)
-		return bells_ctl_at(instance_fd(in), r, op, owner);
-	rc = bells_ctl_at(in->side, r, op, owner);
-	return rc ? rc : bells_ctl_at(in->news, r, op, owner);
+	return bells_ctl_at(in->side < 0 ? instance_fd(in) : in->side, r, op, owner);
 }
 
 int bells_enter(struct epoll_reg *r, int epfd)
@@ -422,7 +407,7 @@ void reg_revert_orphan(struct epoll_reg *r, int fd)
 
 void reg_poke(struct epoll_reg *r)
 {
-	if (r->spent || !instance_sleepers(r->in))
+	if (r->spent || !instance_is_awaited(r->in))
 		return;
 	reg_arm(r);
 	/* Its own doorbell: an edge for every instance that holds it. */
@@ -457,7 +442,7 @@ void epoll_on_attach(struct sock *s)
 		reason = instance_reason(in);
 		if (reason == VD_REASON_RAW && heeded)
 			reason = VD_REASON_NONE;
-		if (!reason && convert_attached(r))
+		if (!reason && (convert_attached(r) || instance_refuses(in)))
 			reason = VD_REASON_EPOLL;
 		if (reason)
 			fd = r->use_fd;

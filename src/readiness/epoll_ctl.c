@@ -33,7 +33,6 @@ static bool is_attached(struct sock *s)
 void reg_renew(struct epoll_reg *r, const struct epoll_event *ev)
 {
 	uint32_t before = r->events;
-	bool was_spent = r->spent;
 
 	r->events = ev->events;
 	r->data = ev->data;
@@ -43,7 +42,7 @@ void reg_renew(struct epoll_reg *r, const struct epoll_event *ev)
 	r->heard = 0;
 	reg_disarm(r);
 	reg_heat(r);
-	reg_renew_tag(r, before, was_spent);
+	reg_renew_tag(r, before);
 	reg_poke(r);
 }
 
@@ -130,18 +129,12 @@ static int add_locked(struct instance *in, int epfd, struct sock *s, int fd,
 	ours = may_convert(in, s, reason);
 	tagged = ours && !(ev->events & EPOLLEXCLUSIVE);
 	rc = reg_register(r, epfd, ev, tagged);
-	if (rc == -ENOSPC && tagged && in->side >= 0) {
-		/* A side needs two where the program needs one. */
-		ours = tagged = false;
-		reason = VD_REASON_EPOLL;
-		rc = reg_register(r, epfd, ev, false);
-	}
 	if (rc) {
 		reg_destroy(r);
 		return rc;
 	}
 	*refuse = reason;
-	if (ours && reg_convert(r, tagged) && !*refuse)
+	if (ours && (reg_convert(r, tagged) || instance_refuses(in)) && !*refuse)
 		*refuse = VD_REASON_EPOLL;
 	r->refused = *refuse != VD_REASON_NONE;
 	return 0;
@@ -382,6 +375,8 @@ static int ctl_unrolled(int epfd, int op, int fd, struct epoll_event *ev)
 		rc = kernel_ctl(epfd, op, fd, ev);
 		if (rc)
 			epoll_sides_again();
+		else
+			epoll_refuse_sideless();
 	}
 	return rc;
 }
@@ -392,6 +387,17 @@ static int ctl_unrolled(int epfd, int op, int fd, struct epoll_event *ev)
  * watches, since the kernel refuses that, keeps its connections: so it is added for nothing at first. No
  * handler comes in between, which could see that, or jump away.
  */
+static void note_watch(int epfd, int fd, uint32_t events)
+{
+	struct instance *in = instance_at(fd), *by = instance_at(epfd);
+
+	if (!in)
+		return;
+	instance_lock(in);
+	instance_watch(in, by ? by : in, events & EPOLL_KEY_IN);
+	instance_unlock(in);
+}
+
 static int add_instance(int epfd, int fd, struct epoll_event *ev)
 {
 	struct epoll_event none = *ev;
@@ -401,6 +407,7 @@ static int add_instance(int epfd, int fd, struct epoll_event *ev)
 	crit_enter();
 	rc = ctl_unrolled(epfd, EPOLL_CTL_ADD, fd, &none);
 	if (!rc) {
+		note_watch(epfd, fd, ev->events);
 		epoll_look_into(fd);
 		rc = kernel_ctl(epfd, EPOLL_CTL_MOD, fd, ev);
 		if (rc == -ENOENT) /* another thread has deleted it */
@@ -418,13 +425,18 @@ static int ctl_of_instance(int epfd, int op, int fd, struct epoll_event *ev)
 
 	if (op == EPOLL_CTL_ADD && !(ev->events & EPOLLEXCLUSIVE))
 		return add_instance(epfd, fd, ev);
-	if (op == EPOLL_CTL_MOD && was_nested)
+	if (op == EPOLL_CTL_MOD && was_nested) {
+		if (ev->events & EPOLL_KEY_IN)
+			note_watch(epfd, fd, ev->events);
 		epoll_look_into(fd);
+	}
 	rc = kernel_ctl(epfd, op, fd, ev);
-	if (rc || op != EPOLL_CTL_MOD || was_nested)
+	if (!rc)
+		note_watch(epfd, fd, op == EPOLL_CTL_DEL ? 0 : ev->events);
+	if (rc || op == EPOLL_CTL_DEL || was_nested)
 		return rc;
 	epoll_look_into(fd);
-	return kernel_ctl(epfd, op, fd, ev);
+	return op == EPOLL_CTL_MOD ? kernel_ctl(epfd, op, fd, ev) : 0;
 }
 
 static int ctl_once(int epfd, int op, int fd, struct epoll_event *ev)

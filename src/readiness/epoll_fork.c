@@ -64,10 +64,11 @@ FORK_CODE void ready_forked_child(void)
 {
 	/* The parent's threads are not here, and neither are their sleeps and arms. */
 	epoll_list_forked();
+	store_relaxed(&epoll_outside, 0);
 	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
 		memset(&in->lock, 0, sizeof(in->lock));
 		atomic_store(&in->sleepers, (atomic_load(&in->sleepers) >> 32 << 32) +
-						    (in->nested ? 1 : 0));
+						    (in->blind ? 1 : 0));
 		/* One of them may have been about to change the hot list. */
 		in->nhot = 0;
 		store_relaxed(&in->noted, false);

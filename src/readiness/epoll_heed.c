@@ -6,6 +6,7 @@
 #include "base/kernel.h"
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "base/sections.h"
 #include "readiness/epoll.h"
 #include "readiness/ready.h"
 
@@ -73,10 +74,41 @@ void ready_goes_along(int epfd)
 	instance_unlock(in);
 }
 
+_Atomic uint32_t epoll_outside FORK_DATA;
+
+/* Somebody sleeps outside. Without the locks of the others: who comes to sleep settles this one afterwards. */
+static bool is_awaited_outside(struct instance *in)
+{
+	if (atomic_load(&epoll_outside))
+		return true;
+	for (int depth = 0; depth < EPOLL_DEPTH && load_relaxed(&in->watched); depth++) {
+		struct instance *by = load_relaxed(&in->watcher);
+
+		if (by == in || instance_sleepers(by))
+			return true;
+		in = by;
+	}
+	return false;
+}
+
+bool instance_is_awaited(struct instance *in)
+{
+	return instance_sleepers(in) || (in->nested && is_awaited_outside(in));
+}
+
+void instance_watch(struct instance *in, struct instance *by, bool asks)
+{
+	struct instance *before = load_relaxed(&in->watcher);
+	bool other = before && before != by;
+
+	store_relaxed(&in->watcher, other ? in : by);
+	store_relaxed(&in->watched, asks || other);
+}
+
 bool instance_refuses(struct instance *in)
 {
-	return in->nested || in->no_upgrade || instance_is_foreign(in) ||
-	       instance_is_shared(in);
+	return in->blind || (in->nested && in->sideless) || in->no_upgrade ||
+	       instance_is_foreign(in) || instance_is_shared(in);
 }
 
 bool instance_refuses_waiter(struct instance *in)

@@ -58,3 +58,20 @@ void reg_abandon(struct epoll_reg *r)
 		atomic_fetch_sub(&r->in->converted, 1);
 	r->converted = false;
 }
+
+/* Upper bound of a sleep on an instance that other processes use too. */
+#define FOREIGN_SLEEP_NS 10000000u
+
+uint64_t instance_nap_ns(struct instance *in)
+{
+	uint64_t nap = UINT64_MAX;
+
+	if (in->owner != epoll_self())
+		nap = FOREIGN_SLEEP_NS;
+	for (uint32_t i = 0; i < in->nhot; i++) {
+		uint64_t ns = look_nap_ns(in->hot[i]->s, in->hot[i]->use_fd);
+
+		nap = ns < nap ? ns : nap;
+	}
+	return nap;
+}

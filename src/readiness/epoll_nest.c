@@ -19,19 +19,20 @@
 #include "readiness/poll.h"
 
 /*
- * Its sockets go back to TCP, but that needs their peers, and until then the kernel's instance
- * knows doorbells, which say too much or too little, in place of events. So the tags of such an
- * instance are not in itself, where only the program can take them out, but in two instances of
- * our own. The `side` is registered in the program's, level-triggered: what rings makes that one
- * readable. The `news` has the same tags, and is for hearing what they say.
+ * The kernel's instance knows doorbells in place of events, and they say too much or too little. So the
+ * tags of a watched instance are not in itself, where only the program can take them out, but in another
+ * one of our own, the `side`. It is registered in the program's, level-triggered: what rings makes the
+ * program's readable.
  *
- * Before each look from outside the side is settled: when memory has nothing to report it is
- * emptied. While there is something, it is left alone, since to make it readable once more would
- * be an edge to who watches edge-triggered; but the doorbells are armed anew, so that what comes
- * next is one. Who sleeps on an instance sleeps after that, and looks again after it is settled
- * once more. So nothing in memory is without a ring, and no ring outlives what it was for.
+ * Before each look from outside the side is settled. With nothing to report in memory it is emptied. With
+ * something it is made readable where it is not, or where more has come since it was settled last: that is
+ * the edge of an outer registration that is edge-triggered. While somebody sleeps outside (epoll_outside),
+ * all looks at the instance leave its doorbells armed, and ring for what they leave. A sleeper outside
+ * counts itself first, settles, and then sleeps. It settles again before it believes what woke it. So
+ * nothing in memory is without a ring, and no ring outlives what it was for.
  *
- * Only who made the instance moves tags: a forked child's kernel instance is its parent's.
+ * An instance that somebody watches past us, or that gets no side, has its connections on TCP. Only who
+ * made the instance moves tags: a forked child's kernel instance is its parent's.
  */
 
 #define SIDE_EVENTS 64
@@ -58,27 +59,14 @@ static bool is_movable(const struct epoll_reg *r)
 	return r->converted && !r->orphan && !r->hushed;
 }
 
-/* What wakes who watches the instance is what would wake it on TCP. */
-uint32_t reg_side_events(const struct epoll_reg *r)
-{
-	return (r->events & (LOOK_IN | LOOK_OUT | LOOK_KERNEL | EPOLLRDBAND |
-			     EPOLLWRBAND | EPOLLMSG)) |
-	       EPOLLET;
-}
-
 /*
  * Only what wakes it on TCP is heard: with bytes the kernel would say that there is room, and after an end with each of both
  * that again.
  */
-static uint32_t news_events(uint32_t events)
+static uint32_t edge_events(uint32_t events)
 {
 	return EPOLL_TCP_EVENTS & ~((events & (LOOK_OUT | EPOLLWRBAND) ? 0u : EPOLLOUT) |
 				    (events & EPOLL_KEY_IN ? 0u : EPOLL_KEY_IN));
-}
-
-uint32_t reg_news_events(const struct epoll_reg *r)
-{
-	return news_events(r->events);
 }
 
 /* What is level-triggered goes by what holds, and what is for once is told no second time: its MOD need not be
@@ -87,7 +75,7 @@ static uint32_t tag_events(uint32_t events)
 {
 	bool by_edge = (events & (EPOLLET | EPOLLONESHOT)) == EPOLLET;
 
-	return by_edge ? news_events(events) : EPOLL_TCP_EVENTS;
+	return by_edge ? edge_events(events) : EPOLL_TCP_EVENTS;
 }
 
 uint32_t reg_tag_events(const struct epoll_reg *r)
@@ -95,43 +83,27 @@ uint32_t reg_tag_events(const struct epoll_reg *r)
 	return tag_events(r->events);
 }
 
-static void renew_aside(struct epoll_reg *r, uint32_t before)
+void reg_renew_tag(struct epoll_reg *r, uint32_t before)
 {
-	uint32_t events = reg_news_events(r);
-
-	ctl(r->in->side, EPOLL_CTL_MOD, r->fd, reg_side_events(r), tag_of(r, false));
-	if (events == news_events(before))
+	if (r->orphan || r->in->owner != epoll_self() ||
+	    tag_events(before) == tag_events(r->events))
 		return;
-	ctl(r->in->news, EPOLL_CTL_MOD, r->fd, events, tag_of(r, false));
-	/* What holds is said of the new one, and told with it. */
-	side_hear(r->in);
-}
-
-void reg_renew_tag(struct epoll_reg *r, uint32_t before, bool was_spent)
-{
-	if (r->orphan || r->in->owner != epoll_self())
-		return;
-	/* A spent one may have been given to the kernel, and taken again, for nothing. */
-	if (r->aside) {
-		renew_aside(r, was_spent ? 0 : before);
-	} else if (tag_events(before) != tag_events(r->events)) {
-		ctl(instance_fd(r->in), EPOLL_CTL_MOD, r->fd, reg_tag_events(r),
-		    tag_of(r, false));
-		/* What the kernel says of it first is told with what holds now, of which it may be the first to say. */
-		store_relaxed(&r->in->kernel_turn, true);
-		sock_note_kernel(r->s, 0);
-	}
+	ctl(r->aside ? r->in->side : instance_fd(r->in), EPOLL_CTL_MOD, r->fd,
+	    reg_tag_events(r), tag_of(r, false));
+	/* What the kernel says of it first is told with what holds now, of which it may be the first to say. */
+	store_relaxed(&r->in->kernel_turn, true);
+	sock_note_kernel(r->s, 0);
 }
 
 /* All tags of the instance, also to epfd. */
-static int enter_all(struct instance *in, int epfd,
-		     uint32_t (*events)(const struct epoll_reg *r))
+static int enter_all(struct instance *in, int epfd)
 {
 	int rc = 0;
 
 	for (struct epoll_reg *r = in->regs; r && !rc; r = r->next) {
 		if (is_movable(r))
-			rc = ctl(epfd, EPOLL_CTL_ADD, r->fd, events(r), tag_of(r, false));
+			rc = ctl(epfd, EPOLL_CTL_ADD, r->fd, reg_tag_events(r),
+				 tag_of(r, false));
 		if (!rc && r->bell)
 			rc = bells_enter(r, epfd);
 	}
@@ -164,86 +136,52 @@ static void drop_parked(struct instance *in)
 	}
 }
 
-/*
- * Nothing is heard from the side: who heard the same there and in the news would count it as two edges.
- * What is taken out of it is in the news by then, since the kernel wakes those first that came last to a
- * wait queue: so each tag goes to the side first, and to the news after that.
- */
-static void empty(int epfd)
-{
-	struct epoll_event ev[SIDE_EVENTS];
-
-	while (kernel_epoll_look(epfd, ev, SIDE_EVENTS) == SIDE_EVENTS)
-		;
-}
-
-/* With `all`, also what the kernel says of the connections themselves. */
-static void hear(struct instance *in, int epfd, bool all)
+void side_hear(struct instance *in)
 {
 	struct epoll_event ev[SIDE_EVENTS];
 	int n;
 
+	if (in->side < 0)
+		return;
 	do {
-		n = kernel_epoll_look(epfd, ev, SIDE_EVENTS);
+		n = kernel_epoll_look(in->side, ev, SIDE_EVENTS);
 		for (int i = 0; i < n; i++) {
-			bool bell = false;
-			struct epoll_reg *r = tag_reg(ev[i].data.u64, &bell);
+			bool bell;
 
-			if (r && (bell || all))
+			if (tag_reg(ev[i].data.u64, &bell))
 				tag_heard(in, &ev[i]);
-			else if (!r)
+			else
 				sock_hear_shared_bell();
 		}
 	} while (n == SIDE_EVENTS);
 }
 
-void side_hear(struct instance *in)
-{
-	hear(in, in->news, true);
-}
-
-/* What the program's instance had yet to hand over goes with its tags: what holds is said again. */
-static void say_again(struct instance *in, int news)
-{
-	for (struct epoll_reg *r = in->regs; r; r = r->next)
-		if (is_movable(r))
-			ctl(news, EPOLL_CTL_MOD, r->fd, reg_news_events(r),
-			    tag_of(r, false));
-}
-
+/* What the program's instance had yet to hand over goes with its tags: the side says anew what holds. */
 void side_make(struct instance *in)
 {
-	int epfd = instance_fd(in), side, news;
+	int epfd = instance_fd(in), side;
 
 	if (!in->nested || in->side >= 0 || in->sideless || in->owner != epoll_self())
 		return;
 	drop_parked(in);
 	side = open_one();
-	news = open_one();
-	if (side < 0 || news < 0 || enter_all(in, side, reg_side_events) ||
-	    enter_all(in, news, reg_news_events)) {
-		in->sideless = true;
-	} else {
-		empty(side);
+	in->sideless = side < 0 || enter_all(in, side);
+	if (!in->sideless) {
 		atomic_fetch_add(&sides_made, 1);
 		in->sideless =
 			ctl(epfd, EPOLL_CTL_ADD, side, EPOLLIN, tag_of_side()) != 0;
 	}
 	if (in->sideless) {
 		fds_close(side);
-		fds_close(news);
 		return;
 	}
 	atomic_store(&in->ever_converted, true);
-	hear(in, news, false);
-	say_again(in, news);
 	leave_all(in, epfd);
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
 		r->aside = is_movable(r);
 	in->side = side;
-	in->news = news;
 	atomic_fetch_add(&epoll_sides, 1);
-	hear(in, news, true);
+	side_hear(in);
 }
 
 void side_drop(struct instance *in)
@@ -257,14 +195,12 @@ void side_drop(struct instance *in)
 		return;
 	if (in->owner == epoll_self()) {
 		ctl(epfd, EPOLL_CTL_DEL, side, 0, 0);
-		enter_all(in, epfd, reg_tag_events);
+		enter_all(in, epfd);
 	}
 	in->side = -1;
 	for (struct epoll_reg *r = in->regs; r; r = r->next)
 		r->aside = false;
 	fds_close(side);
-	fds_close(in->news);
-	in->news = -1;
 	atomic_fetch_sub(&epoll_sides, 1);
 }
 
@@ -299,57 +235,103 @@ void epoll_sides_again(void)
 
 /* ---- what it would report ---- */
 
-/* The last of those with something to report, or NULL. All are armed anew first. */
-static struct epoll_reg *look_over(struct instance *in)
+/* Grows with all that is an edge of the registration. */
+static uint64_t edges_of(const struct epoll_reg *r)
+{
+	return sock_edge_in(r->s) + sock_edge_out(r->s) + sock_moves(r->s) +
+	       load_relaxed(&r->s->slot->shuts) + r->added;
+}
+
+/*
+ * One with something to report, or NULL. *more: to one of them something has come since the last look from outside.
+ * While somebody sleeps there, what comes next is to ring, also where what came before has rung and is unheard.
+ */
+static struct epoll_reg *look_over(struct instance *in, bool *more)
 {
 	struct epoll_reg *ready = NULL;
+	bool awaited = instance_is_awaited(in);
 
-	for (struct epoll_reg *r = in->regs; r; r = r->next) {
-		if (!r->converted || reg_is_stale(r))
-			continue;
-		sock_service(r->s, r->use_fd);
-		if (load_acquire(&r->s->slot->phase) == SLOT_FINAL)
-			reg_revert(r);
-		if (!r->converted || r->spent)
-			continue;
-		reg_heat(r);
-		reg_disarm(r);
-		reg_arm(r);
-		if (reg_report(r, false))
+	for (uint32_t i = 0; i < in->nhot; i++) {
+		struct epoll_reg *r = in->hot[i];
+		uint64_t edges = edges_of(r);
+
+		if (awaited) {
+			reg_disarm(r);
+			reg_arm(r);
+		}
+		if (reg_report(r, false)) {
 			ready = r;
+			*more |= edges != r->edges_shown;
+			r->edges_shown = edges;
+		}
+		/* Given back to the kernel, and the last has taken its place. */
+		i -= !r->hot_at;
 	}
 	return ready;
 }
 
+/* The doorbell of one that is not hot may have rung unheard, and would not ring for what comes next. */
+static void heat_all(struct instance *in)
+{
+	for (struct epoll_reg *r = in->regs; r; r = r->next)
+		if (r->converted && !r->spent)
+			reg_heat(r);
+}
+
+/* What memory has to report is shown outside: false where that is nothing. */
+static bool show(struct instance *in, bool *more)
+{
+	struct epoll_reg *ready = look_over(in, more);
+
+	if (ready && (*more || !epoll_is_readable(in->side)))
+		sock_ring_self(ready->s);
+	return ready;
+}
+
+void side_show(struct instance *in)
+{
+	bool more = false;
+
+	show(in, &more);
+}
+
 void side_settle(struct instance *in)
 {
-	struct epoll_reg *ready;
+	bool more = false, ready;
 
 	if (in->side < 0)
 		return;
-	side_hear(in);
-	ready = look_over(in);
-	if (!ready) {
-		empty(in->side);
+	ready = show(in, &more);
+	if (ready && !more)
+		heat_all(in);
+	else if (!ready)
 		side_hear(in);
-		ready = look_over(in);
-	}
-	/* Where it came in between, that was an edge. */
-	if (ready && !epoll_is_readable(in->side))
-		sock_ring_self(ready->s);
+	if (!more)
+		show(in, &more);
 	if (!atomic_load(&in->converted))
 		side_drop(in);
 }
 
-void epoll_settle(void)
+uint64_t epoll_settle(void)
 {
+	uint64_t nap = UINT64_MAX;
+
 	epoll_list_lock();
 	for (struct instance *in = instance_next(NULL); in; in = instance_next(in)) {
+		/* One that gets a side meanwhile rings for what it has: reg_poke. */
+		if (__atomic_load_n(&in->side, __ATOMIC_RELAXED) < 0)
+			continue;
 		instance_lock(in);
 		side_settle(in);
+		if (in->side >= 0) {
+			uint64_t ns = instance_nap_ns(in);
+
+			nap = ns < nap ? ns : nap;
+		}
 		instance_unlock(in);
 	}
 	epoll_list_unlock();
+	return nap;
 }
 
 /* ---- waits of those who watch ---- */
@@ -399,9 +381,9 @@ static __attribute__((noinline)) int poll_sides(struct pollfd *fds,
 	int looks = 0;
 
 	while (epoll_any_side() && any_instance(fds, n)) {
+		uint64_t end = look_sooner(deadline, epoll_settle());
 		int rc;
 
-		epoll_settle();
 		rc = poll_core(fds, accept, n, LOOK_NOW, NULL);
 		if (rc > 0 && looks++ < AMID_LOOKS && rang_amid(fds, n))
 			continue;
@@ -410,18 +392,16 @@ static __attribute__((noinline)) int poll_sides(struct pollfd *fds,
 		/* A handler that has run since the call began, which the sleep would not know of. */
 		if (crit_handlers() != handlers)
 			return -EINTR;
-		rc = poll_core(fds, accept, n, deadline, mask);
+		rc = poll_core(fds, accept, n, end, mask);
 		/* What has ended it may be an old doorbell. */
-		if (rc <= 0)
+		if (rc < 0 || (rc == 0 && end == deadline))
 			return rc;
 	}
 	return poll_core(fds, accept, n, deadline, mask);
 }
 
-/* Where an instance is watched. */
-static __attribute__((noinline)) int poll_watched(struct pollfd *fds,
-						  const uint32_t *accept, nfds_t n,
-						  uint64_t deadline, const sigset_t *mask)
+static int poll_counted(struct pollfd *fds, const uint32_t *accept, nfds_t n,
+			uint64_t deadline, const sigset_t *mask)
 {
 	uint32_t made = load_relaxed(&sides_made), handlers = crit_handlers();
 	int rc;
@@ -434,6 +414,22 @@ static __attribute__((noinline)) int poll_watched(struct pollfd *fds,
 	    !rang_amid(fds, n))
 		return rc;
 	return poll_sides(fds, accept, n, deadline, mask, handlers);
+}
+
+/* Where an instance is watched. */
+static __attribute__((noinline)) int poll_watched(struct pollfd *fds,
+						  const uint32_t *accept, nfds_t n,
+						  uint64_t deadline, const sigset_t *mask)
+{
+	bool sleeps = deadline != LOOK_NOW && any_instance(fds, n);
+	int rc;
+
+	if (sleeps)
+		atomic_fetch_add(&epoll_outside, 1);
+	rc = poll_counted(fds, accept, n, deadline, mask);
+	if (sleeps)
+		atomic_fetch_sub(&epoll_outside, 1);
+	return rc;
 }
 
 int poll_nesting(struct pollfd *fds, const uint32_t *accept, nfds_t n, uint64_t deadline,
@@ -504,15 +500,16 @@ static int wait_settled(int epfd, struct epoll_event *ev, int max,
 	int rc;
 
 	for (;;) {
-		epoll_settle();
+		uint64_t end = look_sooner(deadline, epoll_settle());
+
 		rc = ask(epfd, ev, max, &zero, NULL);
 		if (rc || (deadline == LOOK_NOW && !mask))
 			return rc;
 		if (handled)
 			return -EINTR;
 		handled = crit_handlers() != handlers;
-		rc = handled ? 1 : sleep_on(&p, deadline, mask);
-		if (rc <= 0)
+		rc = handled ? 1 : sleep_on(&p, end, mask);
+		if (rc < 0 || (rc == 0 && end == deadline))
 			return rc;
 	}
 }

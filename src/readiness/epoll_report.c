@@ -343,7 +343,7 @@ static void heard(struct epoll_reg *r)
 		return;
 	reg_heat(r);
 	r->rung = true;
-	if (!instance_sleepers(r->in))
+	if (!instance_is_awaited(r->in))
 		reg_disarm(r);
 }
 
@@ -422,7 +422,7 @@ static void take_tag(struct instance *in, bool is_side, const struct epoll_event
 	if (!is_side)
 		tag_heard(in, ev);
 	else
-		side_settle(in);
+		side_hear(in);
 	instance_unlock(in);
 }
 

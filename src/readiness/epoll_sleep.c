@@ -5,8 +5,6 @@
 
 /* A sleep makes a registration older by this many calls. */
 #define SLEEP_AGE 16
-/* Upper bound of a sleep on an instance that other processes use too. */
-#define FOREIGN_SLEEP_NS 10000000u
 /* Calls without activity after which a record leaves the hot list: scanning it that
  * often costs about what one doorbell costs. */
 #define HOT_CALLS 64
@@ -21,26 +19,10 @@ void instance_crowd(struct instance *in, struct look_crowd *c)
 	instance_unlock(in);
 }
 
-uint64_t instance_nap_ns(struct instance *in)
-{
-	uint64_t nap = UINT64_MAX;
-
-	if (in->owner != epoll_self())
-		nap = FOREIGN_SLEEP_NS;
-	instance_lock(in);
-	for (uint32_t i = 0; i < in->nhot; i++) {
-		uint64_t ns = look_nap_ns(in->hot[i]->s, in->hot[i]->use_fd);
-
-		nap = ns < nap ? ns : nap;
-	}
-	instance_unlock(in);
-	return nap;
-}
-
 void instance_awake(struct instance *in)
 {
 	in->calls += SLEEP_AGE;
-	if (!instance_sleepers(in))
+	if (!instance_is_awaited(in))
 		instance_disarm(in);
 }
 
@@ -70,15 +52,16 @@ void instance_disarm(struct instance *in)
 
 void instance_attend(struct instance *in)
 {
-	/* Who watches a side from outside asks before each look, and no event is an edge twice. */
-	bool ring = in->side < 0 || in->blind || instance_sleepers(in) > 1;
-
+	if (!instance_sleepers(in)) {
+		side_show(in);
+		return;
+	}
 	for (uint32_t i = 0; i < in->nhot; i++) {
 		struct epoll_reg *r = in->hot[i];
 
 		/* What came before it was armed did not ring. */
 		reg_arm(r);
-		if (ring && reg_report(r, false))
+		if (reg_report(r, false))
 			sock_ring_self(r->s);
 		/* Given back to the kernel, and the last has taken its place. */
 		i -= !r->hot_at;
@@ -100,7 +83,7 @@ void instance_age(struct instance *in)
 		reg_arm(r);
 		if (!reg_report(r, false))
 			reg_chill(r);
-		else if (!instance_sleepers(in))
+		else if (!instance_is_awaited(in))
 			reg_disarm(r);
 	}
 }

@@ -217,7 +217,7 @@ static struct instance *instance_create(int fd)
 	store_relaxed(&in->owner, self);
 	in->fds = 1;
 	in->epfd = fd;
-	in->side = in->news = -1;
+	in->side = -1;
 	return in;
 }
 
@@ -238,6 +238,8 @@ static void instance_destroy(struct instance *in)
 	atomic_store(&in->sleepers, ((atomic_load(&in->sleepers) >> 32) + 1) << 32);
 	atomic_store(&in->ever_converted, false);
 	in->nested = in->hidden = in->polled = false;
+	store_relaxed(&in->watched, false);
+	store_relaxed(&in->watcher, NULL);
 	store_relaxed(&in->no_upgrade, false);
 	in->blind = in->sideless = in->unheard = false;
 	store_relaxed(&in->outer, false);

@@ -53,7 +53,7 @@ static APART int ask_after(struct call *c, int n)
 	instance_lock(c->in);
 	c->found.max = c->max - kept;
 	instance_scan_until(c->in, &c->found, c->asking);
-	if (instance_sleepers(c->in))
+	if (instance_is_awaited(c->in))
 		instance_attend(c->in);
 	instance_unlock(c->in);
 	order_merge(c->in, &c->found, c->ev, raw, kept);
@@ -73,7 +73,7 @@ static int scan(struct call *c)
 static void looked(struct instance *in)
 {
 	instance_age(in);
-	if (instance_sleepers(in))
+	if (instance_is_awaited(in))
 		instance_attend(in);
 }
 
@@ -228,8 +228,11 @@ static void woke(void *arg)
 
 static const struct timespec *sleep_time(struct call *c, struct timespec *ts)
 {
-	uint64_t still = sock_settle(), nap = instance_nap_ns(c->in);
+	uint64_t still = sock_settle(), nap;
 
+	instance_lock(c->in);
+	nap = instance_nap_ns(c->in);
+	instance_unlock(c->in);
 	return look_remaining(look_sooner(c->deadline, nap < still ? nap : still), ts);
 }
 
@@ -246,7 +249,7 @@ static int lie_down(struct call *c, struct sleep *sl)
 	if (n) {
 		instance_woke(in, sl->generation);
 		instance_awake(in);
-		if (instance_sleepers(in))
+		if (instance_is_awaited(in))
 			instance_attend(in);
 	}
 	instance_unlock(in);

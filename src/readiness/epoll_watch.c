@@ -79,6 +79,14 @@ void instance_refuse_all(struct instance *in)
 		sock_refuse(s, fd, VD_REASON_EPOLL);
 }
 
+/* Instances are never freed, and new ones stand before the others. */
+void epoll_refuse_sideless(void)
+{
+	for (struct instance *in = instance_next(NULL); in; in = instance_next(in))
+		if (in->sideless)
+			instance_refuse_all(in);
+}
+
 /* Both locks are held. The first whose doorbells the kernel counts: of those that have been told
  * to stay on TCP, or of the others. */
 static struct epoll_reg *next_to_give(struct instance *in, bool refused)
@@ -214,7 +222,7 @@ void ready_epoll_passing(int epfd, void (*down)(struct sock *s, int fd))
 
 static void nest(struct instance *in, bool past)
 {
-	bool was = in->nested;
+	bool was = in->blind;
 
 	in->blind |= past;
 	if (past)
@@ -223,9 +231,9 @@ static void nest(struct instance *in, bool past)
 	store_relaxed(&epoll_watched, true);
 	if (!past && atomic_load(&in->converted))
 		side_make(in);
-	if (was)
+	if (was || !past)
 		return;
-	/* Whoever watches it from outside is a sleeper that never looks. */
+	/* Whoever watches it past us is a sleeper that never looks. */
 	instance_sleep(in);
 	instance_arm(in);
 	instance_attend(in);
@@ -234,7 +242,7 @@ static void nest(struct instance *in, bool past)
 static void nested(int fd, bool past)
 {
 	struct instance *in = instance_at(fd);
-	bool done;
+	bool done, refuses;
 
 	if (!in)
 		return;
@@ -250,7 +258,11 @@ static void nested(int fd, bool past)
 		instance_unlock(in);
 		epoll_list_unlock();
 	}
-	instance_refuse_all(in);
+	instance_lock(in);
+	refuses = instance_refuses(in);
+	instance_unlock(in);
+	if (refuses)
+		instance_refuse_all(in);
 }
 
 void epoll_nested(int fd)
@@ -267,8 +279,7 @@ void epoll_look_into(int fd)
 
 void ready_watched(int fd)
 {
-	if (instance_at(fd))
-		epoll_look_into(fd);
+	epoll_nested_past(fd);
 }
 
 void epoll_nested_past(int fd)

@@ -555,7 +555,12 @@ void pollset_lie_down(struct pollset *ps)
 
 uint64_t pollset_nap_ns(struct pollset *ps)
 {
-	return instance_nap_ns(ps->in);
+	uint64_t nap;
+
+	instance_lock(ps->in);
+	nap = instance_nap_ns(ps->in);
+	instance_unlock(ps->in);
+	return nap;
 }
 
 void pollset_wake(struct pollset *ps)

@@ -128,7 +128,7 @@ static void joined_meanwhile(uint32_t inner, uint32_t outer, bool has_another)
 	ep_add(j.out, another.fd[0], EPOLLIN | EPOLLET, 3);
 	worker_start(&w, sleeps_in_joined, &j);
 	wait_asleep(getpid(), w.tid);
-	ep_add(j.out, in, outer, 2);
+	ep_add(j.out, in, outer, 2 | (outer & EPOLLET ? MAY_REPEAT : 0));
 	usleep(100000);
 	if (has_another)
 		signal_send(another);
