@@ -199,8 +199,14 @@ enum room_way { ROOM_FEW, ROOM_BULK, ROOM_PAST };
 enum room_way room_find(struct sock *s, size_t bytes, bool near);
 /* After a piece of bulk, copied there in so many ticks, or 0 when these tell nothing. */
 void room_used(struct sock *s, const uint8_t *to, size_t bytes, uint64_t ticks);
-/* Before EAGAIN or a sleep: a larger area may take what a full one cannot. */
-bool room_grow(struct sock *s);
+/* A blocking send of so few goes in one piece, or waits. */
+#define ROOM_WHOLE_BYTES 4096u
+/* Under tx_lock: for so many, as the peer's cursor says. Where that lies, no. */
+bool room_lacks(struct sock *s, size_t least);
+/* Under tx_lock: the first step is small, so that idle connections stay small. */
+bool room_grow_small(struct sock *s);
+/* Before EAGAIN or a sleep: a larger area may take what this one lacks room for. */
+bool room_grow(struct sock *s, size_t least);
 /* Whether a nonblocking send that has written a part, and then found the ring full, is over: the program
  * is to look at it before it sleeps. */
 bool room_ends_short(struct sock *s);

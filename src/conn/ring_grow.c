@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Room for what is sent: when a ring that is full moves to a larger area. */
+#include <assert.h>
+
 #include "base/atomic.h"
 #include "conn/conn.h"
 #include "conn/ring_memory.h"
@@ -92,13 +94,35 @@ bool room_will_grow(struct sock *s)
 	return grows;
 }
 
-/* Before EAGAIN or a sleep: a larger area may take what a full one cannot. */
-bool room_grow(struct sock *s)
+/*
+ * Threads send records on one blocking connection, and expect each in one piece: a small one waits
+ * for all its room before the first byte. That is a quarter of any area at most. So whoever finds
+ * less has more than three quarters unread, once all is pushed. He is woken as from a full ring, at
+ * a quarter of room: hint_out and ring_rx_roomy need not be told how much he wants.
+ */
+static_assert(ROOM_WHOLE_BYTES <= WIRE_AREA0_BYTES / 4, "a quarter is enough");
+
+bool room_lacks(struct sock *s, size_t least)
+{
+	int64_t room = ring_tx_room(&s->slot->tx, s->out, least);
+	return room >= 0 && (size_t)room < least;
+}
+
+bool room_grow_small(struct sock *s)
+{
+	struct ring_tx *tx = &s->slot->tx;
+	bool grown = ring_tx_is_small(tx) && room_may_grow(s) && ring_tx_grow(tx, s->out);
+	if (grown)
+		settle_later();
+	return grown;
+}
+
+bool room_grow(struct sock *s, size_t least)
 {
 	struct slot *sl = s->slot;
 	lock_take(&sl->tx_lock);
 	bool grown = gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
-		     ring_tx_room(&sl->tx, s->out, 1) == 0 && room_may_grow(s) &&
+		     room_lacks(s, least) && room_may_grow(s) &&
 		     ring_tx_grow(&sl->tx, s->out);
 	lock_drop(&sl->tx_lock);
 	if (grown)

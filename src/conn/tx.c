@@ -64,6 +64,10 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 	ssize_t n = 0;
 	bool near = is_peer_here(s);
 	enum room_way way = room_find(s, src->left, near);
+	if (src->least > 1 && room_lacks(s, src->least) && !room_grow_small(s)) {
+		ring_tx_push(&sl->tx, s->out);
+		return 0;
+	}
 	src->is_past = way == ROOM_PAST;
 	/* As TCP shows it, also where it goes on at the beginning of the area. */
 	bool whole = src->left <= SOURCE_PIECE_BYTES;
@@ -76,12 +80,8 @@ static ssize_t put(struct sock *s, struct source *src, bool hold)
 			return done ? (ssize_t)done : -ECONNRESET;
 		}
 		if (span.len == 0) {
-			/* The first step is small, so that idle connections stay small. */
-			if (ring_tx_is_small(&sl->tx) && room_may_grow(s) &&
-			    ring_tx_grow(&sl->tx, s->out)) {
-				settle_later();
+			if (room_grow_small(s))
 				continue;
-			}
 			ring_tx_push(&sl->tx, s->out);
 			break;
 		}
@@ -295,6 +295,13 @@ static size_t total_bytes(const struct iovec *iov, int iovcnt)
  * block. */
 #define FILE_SEND_BYTES 65536
 
+/* How much room it needs before its first byte. */
+static size_t least_room(const struct source *src, int flags)
+{
+	bool any = (flags & MSG_DONTWAIT) || src->is_file;
+	return any || src->left > ROOM_WHOLE_BYTES ? 1 : src->left;
+}
+
 static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 {
 	struct wait w = wait_start(s, fd, EPOLLOUT);
@@ -302,6 +309,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 	ssize_t done = 0, n = 0;
 	flags = wait_begin(&w, flags);
 	w.at = src->is_file ? NULL : &src->from;
+	src->least = least_room(src, flags);
 	/* Another thread may have made the array shorter before it was kept. */
 	while (src->left > 0 && (src->is_file || !iov_at_end(&src->from))) {
 		bool hold = (flags & MSG_MORE) || (special_of(s->slot) & TX_CORKED);
@@ -339,7 +347,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 			continue;
 		}
 		if (flags & MSG_DONTWAIT) {
-			if (!(done > 0 && ends_short(s)) && room_grow(s))
+			if (!(done > 0 && ends_short(s)) && room_grow(s, 1))
 				continue;
 			if (room_go_on(s, w.fd, false))
 				continue;
@@ -351,7 +359,7 @@ static ssize_t tx_run(struct sock *s, int fd, struct source *src, int flags)
 		}
 		if (++w.rounds <= VAIN_ROUNDS && wait_spin(s, EPOLLOUT))
 			continue;
-		if (room_grow(s) || room_go_on(s, w.fd, true))
+		if (room_grow(s, src->least) || room_go_on(s, w.fd, true))
 			continue;
 		sock_lacks_room(s);
 		src->has_slept = true;

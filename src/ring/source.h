@@ -26,7 +26,8 @@ struct source {
 	bool is_file; /* sendfile */
 	bool is_past; /* to be copied past the caches */
 	bool may_lend; /* to another host, without a copy: the call stays until they are there */
-	size_t left; /* bytes still to send */
+	size_t left;  /* bytes still to send */
+	size_t least; /* none is put before there is room for so many */
 	int file;
 	off64_t *offset;
 	bool moves;	/* the file's position, to *offset */
