@@ -173,6 +173,24 @@ int tcp_consumed(int fd, uint64_t *bytes)
 			 bytes);
 }
 
+int tcp_moved(int fd, uint64_t *written, uint64_t *consumed)
+{
+	struct tcp_info info;
+	int queue, err;
+
+	if (REAL(ioctl)(fd, SIOCINQ, &queue) < 0)
+		return -errno;
+	err = tcp_info_get(fd, &info);
+	if (!err)
+		err = received_of(&info, consumed);
+	if (err)
+		return err;
+	*consumed -= (uint64_t)queue < *consumed ? (uint64_t)queue : *consumed;
+	*written =
+		info.tcpi_bytes_sent - info.tcpi_bytes_retrans + info.tcpi_notsent_bytes;
+	return 0;
+}
+
 int tcp_after_reset(int fd, uint64_t *received, uint32_t *queued)
 {
 	struct tcp_info info;

@@ -23,6 +23,8 @@ enum tcp_role { TCP_ROLE_UNKNOWN = 0, TCP_ROLE_CONNECTED = 1, TCP_ROLE_ACCEPTED 
 int tcp_written(int fd, enum tcp_role role, uint64_t *bytes);
 /* Bytes that programs have read from the socket so far. */
 int tcp_consumed(int fd, uint64_t *bytes);
+/* Both at once, for a count that nothing depends on: what comes or goes meanwhile may be missing. */
+int tcp_moved(int fd, uint64_t *written, uint64_t *consumed);
 /* After a reset: bytes received, to which a FIN may have been added, and those still queued. */
 int tcp_after_reset(int fd, uint64_t *received, uint32_t *queued);
 /* Bytes received by the kernel in order, without SYN and FIN. */

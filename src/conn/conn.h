@@ -166,6 +166,13 @@ static inline void info_sleeps(struct sock *s)
 /* The connection is the kernel's for good. */
 void info_left(struct sock *s);
 
+/* ---- settled.c ---- */
+
+/* This direction is TCP's for good: from here on its calls are not counted, and the kernel's counts are. */
+void settled_begin(struct sock *s, int fd, bool sends);
+/* Adds what they say since then, or since the last time. By who has the connection alone. */
+void settled_count(struct sock *s, int fd);
+
 /* ---- acked.c ---- */
 
 /* Bytes in the ring that TCP would not yet have sent. */

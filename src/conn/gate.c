@@ -89,6 +89,16 @@ static inline bool meeting_waits(struct slot *sl)
 	return true;
 }
 
+/* TCP's for good. */
+static enum sock_way settled(struct sock *s, int fd, bool sends)
+{
+	int saved = errno;
+	if (!load_relaxed(&s->slot->settled[sends]))
+		settled_begin(s, fd, sends);
+	errno = saved;
+	return SOCK_PLAIN;
+}
+
 /* ---- a send ---- */
 
 /* Not earned yet, or on the way up, or down. True when the ring is to be used, or there is something to tell that the
@@ -113,13 +123,14 @@ static __attribute__((noinline)) enum sock_way tx_enter_any(struct sock *s, int 
 	struct slot *sl = s->slot;
 	int entered;
 	if (gate_state(&sl->gate_tx) == GATE_FINAL && phase_of(sl) == SLOT_FINAL)
-		return kept_error(s) ? SOCK_DIRECT : SOCK_PLAIN;
+		return kept_error(s) ? SOCK_DIRECT : settled(s, fd, true);
 	if (!counted && tx_step(s, fd))
 		return SOCK_DIRECT;
 	entered = enter_kernel(s, fd, &sl->gate_tx);
 	if (entered != 0)
 		return entered > 0 ? SOCK_COUNTED : SOCK_PLAIN;
-	return gate_state(&sl->gate_tx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
+	return gate_state(&sl->gate_tx) == GATE_FINAL ? settled(s, fd, true)
+						      : SOCK_DIRECT;
 }
 
 NEAR_MOVE static __attribute__((noinline)) enum sock_way tx_enter_counted(struct sock *s,
@@ -185,13 +196,14 @@ static __attribute__((noinline)) enum sock_way rx_enter_any(struct sock *s, int 
 	struct slot *sl = s->slot;
 	int entered;
 	if (gate_state(&sl->gate_rx) == GATE_FINAL)
-		return s->left ? SOCK_DIRECT : SOCK_PLAIN;
+		return s->left ? SOCK_DIRECT : settled(s, fd, false);
 	if (!counted && rx_step(s, fd))
 		return SOCK_DIRECT;
 	entered = enter_kernel(s, fd, &sl->gate_rx);
 	if (entered != 0)
 		return entered > 0 ? SOCK_COUNTED : SOCK_PLAIN;
-	return gate_state(&sl->gate_rx) == GATE_FINAL ? SOCK_PLAIN : SOCK_DIRECT;
+	return gate_state(&sl->gate_rx) == GATE_FINAL ? settled(s, fd, false)
+						      : SOCK_DIRECT;
 }
 
 NEAR_MOVE static __attribute__((noinline)) enum sock_way rx_enter_counted(struct sock *s,

@@ -44,6 +44,12 @@ static inline enum vd_reason reason_to_count(const struct sock *s)
 		       : VD_REASON_NONE;
 }
 
+/* It goes on where others have it, as with the child that a server has forked for it. */
+static bool is_others(struct sock *s)
+{
+	return slot_is_shared(s->slot) && !slot_is_alone(s->slot);
+}
+
 static inline void count_reason(const struct sock *s)
 {
 	enum vd_reason reason = reason_to_count(s);
@@ -124,7 +130,9 @@ NEAR_CODE static void close_last(struct sock *s, int fd, bool is_said)
 		sock_flush_counts(s);
 	}
 	count_native(s);
-	count_reason(s);
+	settled_count(s, fd);
+	if (!is_others(s))
+		count_reason(s);
 	/* Against sock_unhold, which counts out and then looks here. */
 	if (__libc_single_threaded)
 		store_relaxed(&s->closed, true);
@@ -455,9 +463,10 @@ void sock_counts(struct report_open *open)
 		if (!s || has_lower_name(s, fd))
 			continue;
 		sock_flush_counts(s);
+		settled_count(s, fd);
 		for (uint32_t i = 0; s->is_native && i < NATIVE_COUNTS; i++)
 			open->native[i] += native_count(s, i);
-		if (reason != VD_REASON_NONE)
+		if (reason != VD_REASON_NONE && !is_others(s))
 			open->reasons[reason]++;
 	}
 }

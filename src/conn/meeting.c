@@ -129,6 +129,8 @@ static void close_name(struct sock *s)
  */
 static void give_up(struct sock *s, int fd, enum vd_reason reason)
 {
+	settled_begin(s, fd, true);
+	settled_begin(s, fd, false);
 	store_relaxed(&s->is_plain, true);
 	close_name(s);
 	peer_end(s);

@@ -215,6 +215,8 @@ struct slot {
 	_Atomic uint32_t tx_looked; /* wire_tick() of the last look at the kernel */
 	uint32_t tx_unchecked; /* sends since the kernel was last asked for a hang-up */
 	uint64_t tx_messages;  /* sends that put bytes into the ring; under tx_lock */
+	/* What had been received, and sent, over TCP when calls were counted no more, plus 1: settled.c. */
+	_Atomic uint64_t settled[2];
 };
 
 /*

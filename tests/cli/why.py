@@ -78,6 +78,37 @@ class Why(Bed):
         self.assertEqual((counts["connections"], reasons), (1, {"option": 1}))
         self.assertIn("SO_RCVLOWAT is the kernel's", (self.tmp / "server.log").read_text())
 
+    def test_bytes_after_the_ring(self):
+        """All are counted once, at both ends, though the connection is TCP's for good since the exec."""
+        self.both(ONE, "connect(); rounds(500, 100); subprocess.run('true', close_fds=False); s.set_inheritable(True); "
+                       "subprocess.run('true', close_fds=False); rounds(500, 100)")
+        for name in "client", "server":
+            counts, _ = self.sums(name)
+            self.assertEqual((counts["upgraded"], counts["downgraded"]), (1, 1))
+            self.assertGreater(counts["tx_tcp_bytes"], 50000)
+            for way in "tx", "rx":
+                self.assertEqual(counts[f"{way}_direct_bytes"] + counts[f"{way}_tcp_bytes"], 100000, counts)
+
+    def test_bytes_of_a_plain_peer(self):
+        a = subprocess.Popen([PYTHON, "-c", SERVER + ONE], stdout=subprocess.PIPE, text=True, env=self.env)
+        self.addCleanup(a.stdout.close)
+        b = self.start("client", CLIENT + "connect(); rounds(500, 100)", a.stdout.readline().strip())
+        self.assertEqual((b.wait(60), a.wait(60)), (0, 0))
+        counts, reasons = self.sums("client")
+        self.assertEqual(reasons, {"plain-peer": 1})
+        self.assertEqual((counts["tx_tcp_bytes"], counts["rx_tcp_bytes"]), (50000, 50000))
+
+    def test_forked_server(self):
+        """The parent closes what its child goes on with: that is no connection which was too short."""
+        forks = "c = l.accept()[0]; child = os.fork() or (serve(c), c.close(), sys.exit()); c.close(); os.wait()"
+        self.both(forks, "connect(); rounds(500, 100)")
+        counts, reasons = self.sums("server")
+        self.assertEqual((counts["connections"], counts["upgraded"], reasons), (1, 1, {}))
+        self.both(f"l.{TIMED}; {forks}", "connect(); rounds(500, 100)")
+        counts, reasons = self.sums("server")
+        self.assertEqual((counts["connections"], reasons), (2, {"option": 1}))
+        self.assertEqual(counts["rx_direct_bytes"] + counts["rx_tcp_bytes"], 100000)
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], "-v", *sys.argv[2:]])
