@@ -56,31 +56,25 @@ static bool are_harmless(const int fds[NEAR_FDS])
 	       option_of(fds[NEAR_PROBE], SO_PROTOCOL) == IPPROTO_UDP;
 }
 
-/* The message of the process. False: there were others than the descriptors of a MEET, or none. */
-static bool take_message(struct near_report *report, int fds[NEAR_FDS])
+int32_t near_take_message(int sock, struct local_message *m, int fds[NEAR_FDS])
 {
 	union control control;
-	struct iovec iov = {&report->m, sizeof(report->m)};
+	struct iovec iov = {m, sizeof(*m)};
 	struct msghdr msg = {.msg_iov = &iov,
 			     .msg_iovlen = 1,
 			     .msg_control = control.bytes,
 			     .msg_controllen = sizeof(control.bytes)};
-	ssize_t n = recvmsg(SOCK, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	ssize_t n = recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
 
-	report->result = n < 0 ? -errno : (int32_t)n;
 	if (n <= 0)
-		return false;
-	report->result = -EBADF;
+		return n < 0 ? -errno : 0;
 	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
 	    c->cmsg_len != CMSG_LEN(NEAR_FDS * sizeof(int)) || CMSG_NXTHDR(&msg, c) ||
 	    msg.msg_flags & (MSG_CTRUNC | MSG_TRUNC))
-		return false;
+		return -EBADF;
 	memcpy(fds, CMSG_DATA(c), NEAR_FDS * sizeof(int));
-	if (!are_harmless(fds))
-		return false;
-	report->result = (int32_t)n;
-	return true;
+	return are_harmless(fds) ? (int32_t)n : -EBADF;
 }
 
 static void answer(const struct near_report *report, const struct near_fds *fds)
@@ -96,7 +90,8 @@ static void take(struct near_report *report, uint32_t uid)
 	struct near_fds out = {.count = 0};
 	int fds[NEAR_FDS];
 
-	if (!take_message(report, fds)) {
+	report->result = near_take_message(SOCK, &report->m, fds);
+	if (report->result <= 0) {
 		answer(report, NULL);
 		_exit(0);
 	}

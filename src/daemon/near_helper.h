@@ -47,6 +47,11 @@ struct near_report {
 
 /* near_child.c: in the child: `sock` is the process's, and `line` leads to viaductd. */
 _Noreturn void near_child(int sock, int line, uint32_t uid);
+/*
+ * In the child: the message of the process. Returns its bytes; or 0 at the end; or -errno, where -EBADF means others
+ * than the descriptors of a MEET, or none. Those have numbers then, and the child is to end.
+ */
+int32_t near_take_message(int sock, struct local_message *m, int fds[NEAR_FDS]);
 
 /* What comes and goes on the line between the two. */
 struct near_fds {

@@ -105,6 +105,13 @@ struct far_event {
 	struct name_end local, peer;
 };
 
+/* ---- far_child.c: what the two children do, and the fuzzer ---- */
+
+/* One connection of another doctor's, to its end; closes it. */
+void far_serve(int fd);
+/* *fd: the connection that FAR_DO_CONNECT has made. 0 or -errno. */
+int far_carry_out(int *fd, const struct far_order *o, struct far_result *out);
+
 /* ---- far.c: for both parents ---- */
 
 struct far_child {

@@ -327,7 +327,7 @@ static int connect_to(const struct name_end *end, int *fd)
 	return 0;
 }
 
-static int carry_out(int *fd, const struct far_order *o, struct far_result *out)
+int far_carry_out(int *fd, const struct far_order *o, struct far_result *out)
 {
 	int r;
 
@@ -361,7 +361,7 @@ int doctor_far_ask(void)
 	while (read_all(&o, sizeof(o))) {
 		struct far_result out = {0};
 
-		out.error = carry_out(&fd, &o, &out);
+		out.error = far_carry_out(&fd, &o, &out);
 		if (!write_all(&out, sizeof(out)) || o.what == FAR_DO_CLOSE)
 			break;
 	}
@@ -418,7 +418,7 @@ static int answer(int fd, const struct far_request *q)
 	}
 }
 
-static void serve(int fd)
+void far_serve(int fd)
 {
 	struct far_event e = {.what = FAR_CAME};
 	struct far_request q;
@@ -474,7 +474,7 @@ int doctor_far_answer(uint16_t port)
 	for (;;) {
 		fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 		if (fd >= 0)
-			serve(fd);
+			far_serve(fd);
 		else
 			usleep(ACCEPT_NAP_US); /* no descriptors: not at once again */
 	}
