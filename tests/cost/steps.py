@@ -13,6 +13,7 @@ On TCP the count of a call and the note of it are one critical section, at its b
 A poll that may sleep works on a copy of its array, which is 75 of its instructions.
 Bytes that SO_RCVLOWAT leaves in the ring are asked for by each poll and receive: 11 and 5 instructions. What an
 edge-triggered registration asks of TCP is its own: 17 of an instance.
+Of TCP, gcc 14 makes 4 instructions more than gcc 12.
 A start looks up each function of the C library that Viaduct stands before, 600 to 800 instructions each.
 """
 import json
@@ -27,7 +28,7 @@ BOUNDS = {"send-64": 288, "recv-64": 267, "write-64": 272, "read-64": 286,
           "recv-nothing": 710, "poll-ready": 748, "poll-nothing": 795, "instance": 2476, "start": 245000}
 # The same on a connection that has not earned its upgrade, and both ends of a connection of one round trip, from
 # socket to close.
-TCP_BOUNDS = {"send-64": 160, "recv-64": 160, "write-64": 164, "read-64": 164, "instance": 1311,
+TCP_BOUNDS = {"send-64": 164, "recv-64": 164, "write-64": 164, "read-64": 164, "instance": 1311,
               "connection": 1865}
 
 
