@@ -48,6 +48,8 @@ static enum glance glance(struct pollfd *fds, nfds_t n)
 		struct sock *s = p->fd < 0 ? NULL : fd_sock(p->fd);
 
 		p->revents = 0;
+		if (s)
+			heed_wait(s, (uint16_t)p->events);
 		if (s && sock_is_direct(s)) {
 			uint32_t want = (uint16_t)p->events | LOOK_ALWAYS;
 
@@ -59,8 +61,6 @@ static enum glance glance(struct pollfd *fds, nfds_t n)
 		} else if (p->fd >= 0) {
 			if (!s && instance_at(p->fd))
 				return GLANCE_MORE;
-			if (s)
-				heed_wait(s, (uint16_t)p->events);
 			k[nk++] = *p;
 		}
 	}
@@ -85,7 +85,7 @@ static bool has_ours(const struct pollfd *fds, nfds_t n, bool now)
 		s = fd_sock(fds[i].fd);
 		/* Who looks at once, and has none that is direct, need not look here. */
 		ours |= s && (!now || sock_is_direct(s));
-		if (s && !sock_is_direct(s))
+		if (s)
 			heed_wait(s, (uint16_t)fds[i].events);
 		/* Of an instance that is polled itself, the kernel is to know all. */
 		if (instance_at(fds[i].fd)) {

@@ -7,7 +7,6 @@
 #include "base/sigsafe.h"
 #include "conn/kernel_call.h"
 #include "conn/report.h"
-#include "conn/heed.h"
 #include "readiness/poll_wait.h"
 
 /* Where a doorbell can stand among the descriptors slept on. */
@@ -75,7 +74,6 @@ static bool settle(struct poll_wait *w, nfds_t i)
 		return false;
 	it->mark = sock_mark(it->s, p->fd);
 	it->armed = look_interest(poll_wanted(w, i));
-	heed_wait(it->s, it->armed);
 	sock_arm(it->s, it->armed);
 	poll_ask_tcp(k, it->s, poll_wanted(w, i));
 	add_bells(w, i);

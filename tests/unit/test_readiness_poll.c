@@ -81,6 +81,27 @@ TEST(waits_leave_no_trace)
 	pair_close(p);
 }
 
+/* Also one that answers at once: else the end goes to TCP when it is nonblocking, and finds nothing. */
+TEST(a_poll_of_the_ring_is_a_wait_that_is_seen)
+{
+	struct sock_pair p = pair_make();
+	struct pollfd f = {.fd = p.s, .events = POLLIN};
+	_Atomic uint32_t *ever = &fd_sock(p.s)->slot->ever;
+
+	pair_raise(p);
+	for (int ms = 0; ms < 2; ms++) {
+		for (int there = 0; there < 2; there++) {
+			atomic_fetch_and(ever, ~(uint32_t)EVER_WAITED);
+			if (there)
+				CHECK_EQ(pair_send(p.c, "x", 1, 0), 1);
+			CHECK_EQ(poll_ms(&f, 1, ms * 10), there);
+			CHECK(atomic_load(ever) & EVER_WAITED);
+		}
+		CHECK_EQ(pair_recv(p.s, &(char){0}, 1, 0), 1);
+	}
+	pair_close(p);
+}
+
 TEST(kernel_only_sets_do_not_concern_us)
 {
 	int bell = eventfd(0, EFD_CLOEXEC);
