@@ -62,9 +62,6 @@ struct opening {
 };
 
 __attribute__((used)) struct opening hook_dlopen_begin(const char *file, int mode);
-__attribute__((used)) void *deepbind_found(void *handle, const char *name);
-void *deepbind_dlsym(void *handle, const char *name)
-	__attribute__((visibility("hidden")));
 
 /* ---- our own names ---- */
 
@@ -431,14 +428,13 @@ struct opening hook_dlopen_begin(const char *file, int mode)
 	return o;
 }
 
-/* What such a library asks for by name, in its own order: NULL where libc is to be asked. */
-void *deepbind_found(void *handle, const char *name)
+void *deepbind_found(const char *name)
 {
 	struct load *l;
 	void *ours = NULL;
 	uint32_t i;
 
-	if ((handle != RTLD_DEFAULT && handle != RTLD_NEXT) || !name)
+	if (!name)
 		return NULL;
 	l = calloc(1, sizeof(*l));
 	if (l && own_read(l)) {
@@ -477,33 +473,4 @@ __asm__(".pushsection .text\n"
 	"	ret\n"
 	"	.cfi_endproc\n"
 	".size dlopen, . - dlopen\n"
-	".globl deepbind_dlsym\n"
-	".hidden deepbind_dlsym\n"
-	".type deepbind_dlsym, @function\n"
-	".balign 16\n"
-	"deepbind_dlsym:\n"
-	"	.cfi_startproc\n"
-	"	endbr64\n"
-	"	pushq %rdi\n"
-	"	.cfi_adjust_cfa_offset 8\n"
-	"	pushq %rsi\n"
-	"	.cfi_adjust_cfa_offset 8\n"
-	"	subq $8, %rsp\n"
-	"	.cfi_adjust_cfa_offset 8\n"
-	"	call deepbind_found\n"
-	"	testq %rax, %rax\n"
-	"	jz 1f\n"
-	"	addq $24, %rsp\n"
-	"	.cfi_adjust_cfa_offset -24\n"
-	"	ret\n"
-	"1:	.cfi_adjust_cfa_offset 24\n"
-	"	addq $8, %rsp\n"
-	"	.cfi_adjust_cfa_offset -8\n"
-	"	popq %rsi\n"
-	"	.cfi_adjust_cfa_offset -8\n"
-	"	popq %rdi\n"
-	"	.cfi_adjust_cfa_offset -8\n"
-	"	jmp dlsym@PLT\n"
-	"	.cfi_endproc\n"
-	".size deepbind_dlsym, . - deepbind_dlsym\n"
 	".popsection\n");

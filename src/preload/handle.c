@@ -19,7 +19,8 @@
 extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden")));
 extern ElfW(Dyn) _DYNAMIC[] __attribute__((visibility("hidden")));
 
-__attribute__((used)) void *handle_found(void *handle, const char *name, void *caller);
+__attribute__((used)) void *handle_found(void *handle, const char *name, void *caller,
+					 bool deep);
 
 /* What the object at this base, with these tables, defines by a name. */
 static uint32_t find_in(struct object *o, uintptr_t base, const ElfW(Dyn) * d,
@@ -52,11 +53,14 @@ static bool stands_behind(void *caller, const char *name)
 	return m && (find_in(&o, map->l_addr, map->l_ld, name) || !o.hash);
 }
 
-/* NULL: the loader is to be asked. */
-void *handle_found(void *handle, const char *name, void *caller)
+/* NULL: the loader is to be asked. Deep: by a library that is bound to its own order. */
+void *handle_found(void *handle, const char *name, void *caller, bool deep)
 {
 	int saved = errno;
 	struct object own;
+
+	if (handle == RTLD_DEFAULT || handle == RTLD_NEXT)
+		return deep ? deepbind_found(name) : NULL;
 	uint32_t i = name ? find_in(&own, (uintptr_t)&__ehdr_start, _DYNAMIC, name) : 0;
 	void *ours = i ? (void *)(own.base + own.symbols[i].st_value) : NULL;
 	void *found = ours ? REAL_DLSYM(handle, name) : NULL;
@@ -72,22 +76,30 @@ void *handle_found(void *handle, const char *name, void *caller)
 
 /* Jumps: libc searches in the order of the library that it returns to. */
 __asm__(".pushsection .text\n"
+	".globl deepbind_dlsym\n"
+	".hidden deepbind_dlsym\n"
+	".type deepbind_dlsym, @function\n"
+	".balign 16\n"
+	"deepbind_dlsym:\n"
+	"	.cfi_startproc\n"
+	"	endbr64\n"
+	"	movl $1, %ecx\n"
+	"	jmp 1f\n"
+	"	.cfi_endproc\n"
+	".size deepbind_dlsym, . - deepbind_dlsym\n"
 	".globl dlsym\n"
 	".type dlsym, @function\n"
 	".balign 16\n"
 	"dlsym:\n"
 	"	.cfi_startproc\n"
 	"	endbr64\n"
-	"	pushq %rdi\n"
+	"	xorl %ecx, %ecx\n"
+	"1:	pushq %rdi\n"
 	"	.cfi_adjust_cfa_offset 8\n"
 	"	pushq %rsi\n"
 	"	.cfi_adjust_cfa_offset 8\n"
 	"	subq $8, %rsp\n"
 	"	.cfi_adjust_cfa_offset 8\n"
-	/* RTLD_NEXT and RTLD_DEFAULT, -1 and 0. */
-	"	leaq 1(%rdi), %rax\n"
-	"	cmpq $1, %rax\n"
-	"	jbe 1f\n"
 	"	movq 24(%rsp), %rdx\n"
 	"	call handle_found\n"
 	"	testq %rax, %rax\n"

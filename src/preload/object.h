@@ -29,4 +29,10 @@ bool object_begins(const struct object *o);
 /* The number of a symbol that it defines, by the table that the linker has made (`hash`); 0: none. */
 uint32_t object_find(const struct object *o, const char *name);
 
+/* dlsym, as a library that is bound to its own order has it. What that finds by RTLD_DEFAULT and
+ * RTLD_NEXT: NULL where libc is to be asked. */
+void *deepbind_dlsym(void *handle, const char *name)
+	__attribute__((visibility("hidden")));
+void *deepbind_found(const char *name);
+
 #endif
