@@ -102,7 +102,8 @@ static bool is_beyond_limit(int fd)
 static bool is_in_use(struct sock *s, int newfd)
 {
 	return !__libc_single_threaded && !low_does_without() && sock_is_direct(s) &&
-	       fd_sock(newfd) != s && kernel_call4(SYS_fcntl, newfd, F_GETFD, 0, 0) >= 0;
+	       fd_sock(newfd) != s &&
+	       kernel_call4(SYS_fcntl, newfd, F_GETFD, 0, 0) >= 0 && !hook_is_alone();
 }
 
 /*
