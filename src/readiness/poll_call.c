@@ -45,7 +45,7 @@ static enum glance glance(struct pollfd *fds, nfds_t n)
 
 	for (nfds_t i = 0; i < n; i++) {
 		struct pollfd *p = &fds[i];
-		struct sock *s = p->fd < 0 ? NULL : fd_sock(p->fd);
+		struct sock *s = fd_sock(p->fd);
 
 		p->revents = 0;
 		if (s)
@@ -78,17 +78,14 @@ static bool has_ours(const struct pollfd *fds, nfds_t n, bool now)
 	bool ours = false;
 
 	for (nfds_t i = 0; i < n; i++) {
-		struct sock *s;
+		struct sock *s = fd_sock(fds[i].fd);
 
-		if (fds[i].fd < 0)
-			continue;
-		s = fd_sock(fds[i].fd);
-		/* Who looks at once, and has none that is direct, need not look here. */
-		ours |= s && (!now || sock_is_direct(s));
-		if (s)
+		if (s) {
+			/* Who looks at once, and has none that is direct, need not look here. */
+			ours |= !now || sock_is_direct(s);
 			heed_wait(s, (uint16_t)fds[i].events);
-		/* Of an instance that is polled itself, the kernel is to know all. */
-		if (instance_at(fds[i].fd)) {
+		} else if (fds[i].fd >= 0 && instance_at(fds[i].fd)) {
+			/* Of one that is polled itself, the kernel is to know all. */
 			epoll_nested(fds[i].fd);
 			/* Another thread may register one of ours while the call sleeps. */
 			ours |= (!now && !__libc_single_threaded) || epoll_any_side();
