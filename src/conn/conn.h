@@ -136,6 +136,9 @@ void meeting_step(struct sock *s, int fd, bool sends);
 void meeting_stop(struct sock *s);
 /* The peer has found us, or never will. */
 void meeting_over(struct sock *s);
+/* One operation on a connection that was never attached and is TCP's for good, while its connector is to be
+ * told why. */
+void meeting_tell(struct sock *s, int fd);
 /* FINAL with a reason, from a phase before ATTACHED. */
 void meeting_refuse(struct sock *s, enum vd_reason reason);
 

@@ -95,6 +95,8 @@ static enum sock_way settled(struct sock *s, int fd, bool sends)
 	int saved = errno;
 	if (!load_relaxed(&s->slot->settled[sends]))
 		settled_begin(s, fd, sends);
+	if (__builtin_expect(load_relaxed(&s->slot->tells), 0))
+		meeting_tell(s, fd);
 	errno = saved;
 	return SOCK_PLAIN;
 }

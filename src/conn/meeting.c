@@ -36,6 +36,8 @@
 /* A connector that its kernel does not show what it rewrites looks so long for who says so: five times. The first
  * look is nine system calls, the others are six, and both ends begin at about the same operation. */
 #define REWRITTEN_LOOKS 12u
+/* Before that no connector has earned what it would look for: see meeting_tell. */
+#define FIRST_TELL 16u
 /* A nonblocking end has done so much without a wait that has come by here. */
 #define EARN_SURE_UNITS (8 * EARN_TURN_UNITS)
 
@@ -122,6 +124,24 @@ static void close_name(struct sock *s)
 		fds_close(fd);
 }
 
+/* No operation is looked at from here on: all that is counted, the kernel counts. */
+static void be_plain(struct sock *s, int fd)
+{
+	settled_begin(s, fd, true);
+	settled_begin(s, fd, false);
+	store_relaxed(&s->is_plain, true);
+}
+
+/* Under ctl, before it is FINAL. A connector has a name to be found by once it has earned its upgrade. */
+static void plan_telling(struct slot *sl)
+{
+	if (atomic_load(&sl->role) != TCP_ROLE_ACCEPTED || phase_of(sl) > SLOT_EARNING)
+		return;
+	if (load_relaxed(&sl->ops) == 0)
+		store_relaxed(&sl->next_try, FIRST_TELL);
+	store_relaxed(&sl->tells, 1);
+}
+
 /*
  * Under ctl, which was taken before the number was found to be the connection's. Operations that begin from
  * here on may be past all counts, since no direction will move. A close waits for ctl, so that nothing of this
@@ -129,9 +149,8 @@ static void close_name(struct sock *s)
  */
 static void give_up(struct sock *s, int fd, enum vd_reason reason)
 {
-	settled_begin(s, fd, true);
-	settled_begin(s, fd, false);
-	store_relaxed(&s->is_plain, true);
+	if (!load_relaxed(&s->slot->tells))
+		be_plain(s, fd);
 	close_name(s);
 	peer_end(s);
 	set_final(s->slot, reason);
@@ -190,7 +209,10 @@ static int step_connected(struct sock *s, int fd, bool again)
 			atomic_store(&sl->phase, SLOT_MEETING);
 		return r < 0 ? r : 0;
 	}
+	seg.turned_away = VD_REASON_NONE;
 	r = meet_collect(fd, &s->meet_fd, s->window, &seg);
+	if (r == 0 && seg.turned_away != VD_REASON_NONE)
+		atomic_store(&sl->reason, seg.turned_away);
 	if (r != 1)
 		return r;
 	store_segment(s, &seg);
@@ -285,8 +307,11 @@ static int step(struct sock *s, int fd)
 	bool again = atomic_load(&sl->cookie) != 0;
 	if (!again) {
 		enum vd_reason reason;
-		if (!may_upgrade(s, fd, &reason))
+		if (!may_upgrade(s, fd, &reason)) {
+			if (reason != VD_REASON_NONE)
+				plan_telling(sl);
 			return -(int)reason;
+		}
 		if (tcp_cookie(fd, &cookie) < 0)
 			return -VD_REASON_KERNEL;
 		atomic_store(&sl->cookie, cookie);
@@ -415,6 +440,10 @@ static enum vd_reason judged(int fd, enum vd_reason reason)
 
 static enum vd_reason missing_reason(struct sock *s, int fd)
 {
+	enum vd_reason known = (enum vd_reason)atomic_load(&s->slot->reason);
+	/* Somebody has come, and it was not the peer, or could not be believed. */
+	if (known == VD_REASON_UID || known == VD_REASON_NAMESPACE)
+		return known;
 	return peer_is_far(s) ? VD_REASON_PLAIN_PEER
 			      : meet_missing_reason(fd, atomic_load(&s->slot->role));
 }
@@ -515,6 +544,27 @@ void meeting_stop(struct sock *s)
 	lock_drop(&sl->ctl);
 }
 
+void meeting_tell(struct sock *s, int fd)
+{
+	struct slot *sl = s->slot;
+	uint32_t ops = load_relaxed(&sl->ops) + 1;
+	int r;
+	store_relaxed(&sl->ops, ops);
+	if (ops < load_relaxed(&sl->next_try) || !lock_try(&sl->ctl))
+		return;
+	if (fd_sock(fd) != s || !ctl_is_kept(s)) {
+		lock_drop_if_mine(&sl->ctl);
+		return;
+	}
+	r = slot_is_alone(sl) ? meet_decline(fd, atomic_load(&sl->reason)) : 0;
+	store_relaxed(&sl->next_try, ops + (ops < 2 * GAP_MOST ? ops / 2 + 1 : GAP_MOST));
+	if (r != 0 || ops > LOOK_BOUND) {
+		store_relaxed(&sl->tells, 0);
+		be_plain(s, fd);
+	}
+	lock_drop(&sl->ctl);
+}
+
 /* From a phase before `end`. */
 static void end_before(struct sock *s, uint32_t end, enum vd_reason reason)
 {
@@ -522,6 +572,8 @@ static void end_before(struct sock *s, uint32_t end, enum vd_reason reason)
 	if (!ctl_take(s))
 		return;
 	stop(s, true);
+	if (end == SLOT_ATTACHING)
+		plan_telling(sl);
 	if (phase_of(sl) < end)
 		set_final(sl, reason);
 	bool none = await_ends(s);

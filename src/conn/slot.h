@@ -206,6 +206,8 @@ struct slot {
 	/* TCP_INFO, see info.c: what had come at a question, and wire_tick() then. */
 	_Atomic uint32_t asked_tick;
 	_Atomic uint64_t asked_at;
+	/* 1: accepted, and FINAL before it was attached; its connector is to be told why. */
+	_Atomic uint32_t tells;
 
 	alignas(64) _Atomic uint32_t sleepers_tx;
 	struct lock tx_lock;

@@ -67,18 +67,25 @@ static int acceptor_describe(const struct party *p, uint64_t netns, uint64_t coo
 	return hello_counts(p->fd, p->role, &h->counts) == 0 ? 1 : -VD_REASON_IDENTITY;
 }
 
-/* Who is it, and may they share memory with us? 1, 0 (not yet) or -reason. */
+/* Who is it, and may they share memory with us? 1, 0 (not yet) or -reason. With 1, and with the reason uid, h is
+ * what the connector can know us by. */
 static int acceptor_check(const struct party *p, int sock, struct hello *h)
 {
 	struct diag_socket connector;
-	int r = ident_check(sock, p->role, p->netns, &p->dialled, &connector);
+	int r = ident_check(sock, p->role, p->netns, &p->dialled, &connector), described;
 
 	/* It is the connector that makes sure then: connector_fits. */
 	if (r > 0 && p->view == PARTY_GUESSED && !ident_is_believed(sock))
 		r = -VD_REASON_NAT;
 	if (r > 0 && !party_may_be(p, &connector))
 		r = -VD_REASON_IDENTITY;
-	return r <= 0 ? r : acceptor_describe(p, p->netns, connector.cookie, h);
+	/* It will find the same. */
+	if (r > 0 && !ident_vouches(p->fd))
+		r = -VD_REASON_UID;
+	if (r != 1 && r != -VD_REASON_UID)
+		return r;
+	described = acceptor_describe(p, p->netns, connector.cookie, h);
+	return described <= 0 ? described : r;
 }
 
 /*
@@ -112,6 +119,14 @@ static int acceptor_send(const struct party *p, int *sock, const struct hello *h
 	return r == 0 ? 0 : -VD_REASON_KERNEL;
 }
 
+/* Says why there is no memory. 1, 0 or -reason. */
+static int acceptor_tell(const struct party *p, int *sock, struct hello *h,
+			 enum vd_reason reason)
+{
+	h->declined = (uint16_t)reason;
+	return acceptor_send(p, sock, h, NULL);
+}
+
 static int acceptor_offer(const struct party *p, int *sock, void *place,
 			  struct meet_segment *out)
 {
@@ -119,6 +134,8 @@ static int acceptor_offer(const struct party *p, int *sock, void *place,
 	struct hello h;
 	int r = acceptor_check(p, *sock, &h);
 
+	if (r == -VD_REASON_UID)
+		acceptor_tell(p, sock, &h, VD_REASON_UID);
 	if (r > 0)
 		r = segment_create(!ident_is_own_user(*sock), p->netns, place, &seg);
 	if (r <= 0)
@@ -175,6 +192,25 @@ int meet_offer(int fd, void *place, struct meet_segment *out)
 	r = acceptor_offer(&p, &sock, place, out);
 	fds_close(sock);
 	return party_result(&p, "offer", r);
+}
+
+int meet_decline(int fd, enum vd_reason reason)
+{
+	struct party p;
+	struct hello h;
+	int sock, r = party_init(&p, fd, TCP_ROLE_ACCEPTED);
+
+	if (r <= 0)
+		return r;
+	translation_find(&p);
+	sock = acceptor_visit(&p);
+	if (sock <= 0)
+		return sock;
+	r = acceptor_check(&p, sock, &h);
+	if (r == 1 || r == -VD_REASON_UID)
+		r = acceptor_tell(&p, &sock, &h, reason);
+	fds_close(sock);
+	return party_result(&p, "decline", r);
 }
 
 void meet_near_drop(struct meet_near *near)

@@ -161,8 +161,9 @@ static int connector_check(const struct party *p, uint64_t acceptor,
 	if (!connector_fits(p, h) || h->connector_cookie != own ||
 	    h->acceptor_cookie != acceptor || h->netns != p->netns)
 		return -VD_REASON_IDENTITY;
-	return hello_counts_fit(p->fd, p->role, &h->counts, counts) ? 1
-								    : -VD_REASON_IDENTITY;
+	if (!hello_counts_fit(p->fd, p->role, &h->counts, counts))
+		return -VD_REASON_IDENTITY;
+	return h->declined ? -(int)hello_declined(h) : 1;
 }
 
 /* The last step: after it the acceptor may use the segment. 1 or -reason. */
@@ -292,7 +293,8 @@ static int connector_hear(const struct party *p, int visitor, bool *may_stop_us,
 	if (is_led)
 		r = ident_is_believed(visitor) ? 1 : -VD_REASON_NAT;
 	if (r < 0 && is_passed_over(r))
-		party_result(p, "turned a visitor away", r);
+		out->turned_away =
+			(enum vd_reason) - party_result(p, "turned a visitor away", r);
 	if (is_passed_over(r))
 		return 0;
 	if (r < 0)

@@ -46,30 +46,48 @@ int hello_check(const struct hello *h)
 /* How many descriptors go with it. */
 static unsigned hello_fds(const struct hello *h)
 {
+	if (h->declined)
+		return 0;
 	return h->acceptor_port ? SEGMENT_MEMFD + 1 : SEGMENT_FDS;
 }
 
-int hello_send(int sock, const struct hello *h, const struct meet_segment *seg)
+/* The number is another process's, and may be anything. */
+enum vd_reason hello_declined(const struct hello *h)
+{
+	if (h->declined == VD_REASON_NONE)
+		return VD_REASON_NONE;
+	return h->declined > VD_REASON_SHORT && h->declined < VD_REASON_COUNT
+		       ? (enum vd_reason)h->declined
+		       : VD_REASON_PEER_ASKED;
+}
+
+static void hello_put_fds(struct msghdr *msg, union hello_control *control, size_t bytes,
+			  const struct meet_segment *seg)
 {
 	int fds[SEGMENT_FDS];
-	union hello_control control;
-	struct iovec iov = {.iov_base = (void *)h, .iov_len = sizeof(*h)};
-	size_t bytes = hello_fds(h) * sizeof(int);
-	struct msghdr msg = {.msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = control.bytes,
-			     .msg_controllen = CMSG_SPACE(bytes)};
 	struct cmsghdr *c;
 
 	fds[SEGMENT_MEMFD] = seg->memfd;
 	fds[SEGMENT_ACCEPTOR_BELL] = seg->bell;
 	fds[SEGMENT_CONNECTOR_BELL] = seg->peer_bell;
-	memset(&control, 0, sizeof(control));
-	c = CMSG_FIRSTHDR(&msg);
+	memset(control, 0, sizeof(*control));
+	msg->msg_control = control->bytes;
+	msg->msg_controllen = CMSG_SPACE(bytes);
+	c = CMSG_FIRSTHDR(msg);
 	c->cmsg_level = SOL_SOCKET;
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(bytes);
 	memcpy(CMSG_DATA(c), fds, bytes);
+}
+
+int hello_send(int sock, const struct hello *h, const struct meet_segment *seg)
+{
+	union hello_control control;
+	struct iovec iov = {.iov_base = (void *)h, .iov_len = sizeof(*h)};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (hello_fds(h))
+		hello_put_fds(&msg, &control, hello_fds(h) * sizeof(int), seg);
 	ssize_t n = kernel_sendmsg(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
 	return n < 0 ? (int)n : 0;
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/endpoint.h"
+#include "base/reason.h"
 #include "rendezvous/segment.h"
 #include "ring/wire.h"
 
@@ -25,8 +26,10 @@ struct hello {
 	struct name_end client, server; /* as the connector's TCP socket has them */
 	struct name_end seen_client, seen_server; /* as the acceptor's has them */
 	uint32_t acceptor_port; /* of its far bell: the ends belong to two users; or 0 */
-	uint32_t
-		is_shown; /* 1: the acceptor knows from its kernel how the two belong together */
+	/* 1: the acceptor knows from its kernel how the two belong together */
+	uint16_t is_shown;
+	uint16_t
+		declined; /* 0; or why it stays on TCP: enum vd_reason. No memory comes */
 };
 
 static_assert(sizeof(struct hello) == 176, "hello layout");
@@ -36,7 +39,10 @@ void hello_init(struct hello *h);
 /* 1 when the layouts agree, else -VD_REASON_HELLO or -VD_REASON_VERSION. */
 int hello_check(const struct hello *h);
 
-/* Sends h and those descriptors of seg that the other end gets. 0 or -errno (-EPIPE: the other end hung up). */
+/* Why the acceptor declines, of those that one end can tell the other; VD_REASON_NONE: it does not. */
+enum vd_reason hello_declined(const struct hello *h);
+
+/* seg: NULL where h declines. Sends h and those descriptors of seg that the other end gets. 0 or -errno (-EPIPE: the other end hung up). */
 int hello_send(int sock, const struct hello *h, const struct meet_segment *seg);
 /*
  * 1: *h (not yet checked) and fds are the caller's, -1 for those that do not come. 0: nothing there yet. -EPIPE: the

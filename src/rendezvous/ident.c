@@ -31,6 +31,13 @@ int ident_peer(int unix_fd, struct ucred *out)
 	return REAL(getsockopt)(unix_fd, SOL_SOCKET, SO_PEERCRED, out, &len) ? -errno : 0;
 }
 
+bool ident_vouches(int fd)
+{
+	struct stat st;
+
+	return kernel_fstat(fd, &st) == 0 && st.st_uid == kernel_geteuid();
+}
+
 bool ident_is_own_user(int unix_fd)
 {
 	uid_t real, effective, saved;

@@ -22,6 +22,8 @@ int ident_peer(int unix_fd, struct ucred *out);
 int ident_check(int unix_fd, enum tcp_role role, uint64_t netns,
 		const struct name_tuple *t, struct diag_socket *peer);
 
+/* True when the TCP socket belongs to the user that this process acts as: the other end will compare them. */
+bool ident_vouches(int fd);
 /* True when whoever is at the other end of unix_fd has our real, effective and saved user id. */
 bool ident_is_own_user(int unix_fd);
 

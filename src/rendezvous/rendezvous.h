@@ -20,6 +20,8 @@ struct meet_segment {
 	int bell;      /* eventfd on which this end sleeps */
 	int peer_bell; /* within one user: eventfd on which the other end sleeps; or -1 */
 	int far_bell;  /* between users: netlink socket, see farbell.h; or -1 */
+	/* With 0 from meet_collect: why somebody who has come was turned away, if one was. */
+	enum vd_reason turned_away;
 };
 
 /*
@@ -50,6 +52,8 @@ int meet_collect(int fd, int *name_fd, void *place, struct meet_segment *out);
 /* Acceptor: looks for the name; when it is there, checks the peer and sends the offer. place: as
  * above. */
 int meet_offer(int fd, void *place, struct meet_segment *out);
+/* Acceptor: it stays on TCP. Looks for the name, and tells the connector why. 1: it is told. */
+int meet_decline(int fd, enum vd_reason reason);
 /* Acceptor: after an offer. 1 once the connector has attached (and its counts hold): then
  * a far bell rings, too. */
 int meet_attached(int fd, struct meet_segment *seg);

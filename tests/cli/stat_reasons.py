@@ -216,7 +216,7 @@ class Reasons(Stat):
         self.expect(a, "namespace", log)
         rows, _ = self.table("--port", port)
         self.assertEqual([(r["PID"], r["REASON"]) for r in rows],
-                         [(str(child), "too-short, peer: namespace")])
+                         [(str(child), "namespace")])
 
     def test_remote_peer(self):
         self.as_root()

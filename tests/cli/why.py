@@ -109,6 +109,26 @@ class Why(Bed):
         self.assertEqual((counts["connections"], reasons), (2, {"option": 1}))
         self.assertEqual(counts["rx_direct_bytes"] + counts["rx_tcp_bytes"], 100000)
 
+    def test_acceptor_tells(self):
+        """The client of a server that stays on TCP is told the server's reason."""
+        for server in (f"l.{TIMED}; {ONE}", f"c = l.accept()[0]; c.{TIMED}; serve(c); c.close()"):
+            self.both(server, "connect(); rounds(200, 100)")
+        counts, reasons = self.sums("client")
+        self.assertEqual((counts["connections"], reasons), (2, {"option": 2}))
+
+    def test_uid(self):
+        """A server that has become another user after accept: both ends say so."""
+        if os.geteuid():
+            self.skipTest("has to be root")
+        for name in "server", "client":
+            (self.tmp / name).touch(0o666)
+            (self.tmp / name).chmod(0o666)
+        self.tmp.chmod(0o777)
+        self.both("c = l.accept()[0]; os.seteuid(65534); serve(c); os.seteuid(0)",
+                  "connect(); rounds(200, 100)")
+        for name in "server", "client":
+            self.assertEqual(self.sums(name)[1], {"uid": 1}, name)
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], "-v", *sys.argv[2:]])

@@ -52,6 +52,13 @@ LIE(wrong_acceptor_cookie, VD_REASON_IDENTITY, f.hello.acceptor_cookie++)
 LIE(wrong_netns, VD_REASON_IDENTITY, f.hello.netns++)
 LIE(acked_more_than_arrived, VD_REASON_IDENTITY, f.hello.counts.acked = 51)
 LIE(received_more_than_written, VD_REASON_IDENTITY, f.hello.counts.received = 101)
+/* Whoever declines says why, by a number that may be anything. */
+LIE(declined, VD_REASON_OPTION, f.hello.declined = VD_REASON_OPTION)
+LIE(declined_as_too_short, VD_REASON_PEER_ASKED, f.hello.declined = VD_REASON_SHORT)
+LIE(declined_past_the_list, VD_REASON_PEER_ASKED, f.hello.declined = VD_REASON_COUNT)
+LIE(declined_at_random, VD_REASON_PEER_ASKED, f.hello.declined = UINT16_MAX)
+LIE(declined_for_another, VD_REASON_IDENTITY, f.hello.declined = VD_REASON_OPTION;
+    f.hello.connector_cookie++)
 LIE(wrong_magic_in_the_memory, VD_REASON_HELLO, f.seg.wire->magic++)
 LIE(wrong_version_in_the_memory, VD_REASON_HELLO, f.seg.wire->version++)
 LIE(wrong_area_in_the_memory, VD_REASON_HELLO, f.seg.wire->area_bytes[0]--)
@@ -94,6 +101,17 @@ static void check_raw_from(uint32_t port, size_t len, int fd_count)
 			 : i % 3 == 1 ? f.seg.bell
 				      : f.seg.peer_bell;
 	send_raw(&f.pair, data, len, fds, fd_count);
+	forgery_end(&f, -VD_REASON_HELLO);
+}
+
+MEET_TEST(declined_with_descriptors)
+{
+	struct forgery f;
+
+	forgery_begin(&f);
+	f.hello.declined = VD_REASON_OPTION;
+	send_raw(&f.pair, &f.hello, sizeof(f.hello),
+		 (int[]){f.seg.memfd, f.seg.bell, f.seg.peer_bell}, 3);
 	forgery_end(&f, -VD_REASON_HELLO);
 }
 

@@ -174,7 +174,7 @@ MEET_TEST(change_of_user_after_the_connect)
 {
 	NEED_ROOT();
 	late_change = true;
-	check_meeting(USER_A, 0, -VD_REASON_UID, 0);
+	check_meeting(USER_A, 0, -VD_REASON_UID, -VD_REASON_UID);
 	late_change = false;
 }
 
