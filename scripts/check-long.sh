@@ -11,6 +11,7 @@
 #   volume     10^12 bytes of streams, each compared
 #   native     the native interface at random; pods that are killed
 #   rpc        remote procedure calls at random
+#   go         the tests of Go's own network libraries, plain and followed
 #   apps       programs whose packages are too large for make check; the papers' experiments
 #   fuzz       each fuzzer for a minute; the soak test
 #   debian     ./demo and ./check on Debian 12, 13 and sid, for which it has to be root
@@ -169,6 +170,8 @@ one rpc-stress tests/rpc/stress.py --seed 100000 --seconds 900 "$build/tests/sup
 	"$build/tests/rpc/rpc-stress"
 one rpc-stress-sanitized calls sanitized address,undefined --seed 200000 --seconds 3600
 one rpc-stress-threads calls threads thread --seed 300000 --seconds 900
+part=go
+one go-suites tests/suites/go.py "$build/viaduct"
 part=apps
 # Systems for calls whose packages are too large for make check.
 for app in capnp dbus java omniorb rmi samba; do
