@@ -16,7 +16,7 @@ struct reported {
 
 /* Each process has left a line. */
 void reported_add(struct reported *sum, const char *path);
-/* The share of bytes past TCP, of 100. What a connection moves that is on TCP for good is not counted. */
+/* The share of bytes past TCP, of 100. */
 double reported_direct(const struct reported *r);
 /* Behind what is in text, a sentence without a full stop: what went direct, what did not, and why. */
 void reported_paths(const struct reported *r, const char *before, char *text,
