@@ -52,7 +52,8 @@ ssize_t rx_tcp_end(struct sock *s, int fd, bool up)
 	/* The mark precedes the FIN: only without one is this the end of the stream. */
 	if (rx_is_up(s))
 		return 0;
-	return !is_reset(fd) && sock_take_reset(s) ? -ECONNRESET : -ENODATA;
+	bool told = is_reset(fd) && !(seen_of(s->slot) & SEEN_SHUT_WR);
+	return !told && sock_take_reset(s) ? -ECONNRESET : -ENODATA;
 }
 
 int rx_ring_end(struct sock *s)

@@ -40,12 +40,16 @@ void rx_open(struct sock *s, int fd)
 	/* `up` of an epoch comes only after our `ready`, so both being old means: all passed. */
 	lock_take(&sl->rx_lock);
 	uint32_t epoch = load_relaxed(&s->in->ready_epoch);
-	/* Not by a number that was closed meanwhile: what is counted would be another's; or the number, and the sock,
-	 * may be another connection's by now, which has no ring yet. Behind a FIN, the peer's or
-	 * our own, there is no ring to come, but maybe an error to tell. */
+	/* Not by a number that was closed meanwhile: what is counted would be
+	 * another's; or the number, and the sock, may be another connection's by now,
+	 * which has no ring yet. Behind a FIN, the peer's or our own, there is no ring
+	 * to come, but maybe an error to tell: also one of bytes that lie unread yet.
+	 * Who sleeps in the kernel hears neither of it nor of a peer that asks for
+	 * them. */
 	if (fd_is(fd, s) && phase_of(sl) == SLOT_ATTACHED &&
 	    gate_state(&sl->gate_rx) == GATE_TCP && peer_may_go_up(s) &&
-	    ((!(seen_of(sl) & SEEN_FIN) && !load_relaxed(&s->out->fin)) ||
+	    ((!(seen_of(sl) & SEEN_FIN) &&
+	      (!load_relaxed(&s->out->fin) || ring_unread(s->out))) ||
 	     sock_was_reset(s)) &&
 	    !rx_is_at_mark(fd)) {
 		/* Epoch before gate before announcement: a death between is repaired by
@@ -56,7 +60,8 @@ void rx_open(struct sock *s, int fd)
 		store_relaxed(&sl->rx_marked, 0);
 		if (!gate_close(&sl->gate_rx, GATE_READY))
 			;
-		else if (rx_count_taken(s, fd)) /* nobody else takes from now on */
+		else if (rx_count_taken(s, fd) ||
+			 sock_was_reset(s)) /* nobody else takes from now on */
 			store_release(&s->in->ready_epoch, sl->rx_epoch);
 		else
 			gate_set(&sl->gate_rx, GATE_TCP);

@@ -31,9 +31,11 @@ void sock_break(struct sock *s, enum vd_reason reason)
 }
 
 /*
- * Whoever has the peer's end says `fin` before it shuts down: it sends by the ring, or it
- * reads the ring and has not asked for TCP, for somebody else. In the second case we may
- * receive in the kernel, which then tells a real reset past us, but shows it as a hang-up.
+ * Whoever has the peer's end says `fin` before it shuts down: it sends by the ring, or
+ * it reads the ring and has not asked for TCP, for somebody else. In the second case we
+ * may receive in the kernel, which then tells a real reset past us, but shows it as a
+ * hang-up. Once we have shut down, an end shows so, too; who waits then does so outside
+ * of the kernel, where bytes lie unread (rx_open).
  */
 static bool is_peer_known(struct sock *s)
 {
@@ -41,7 +43,8 @@ static bool is_peer_known(struct sock *s)
 	if (gate_state(&sl->gate_rx) == GATE_RING &&
 	    load_acquire(&s->in->down_epoch) != load_relaxed(&s->in->up_epoch))
 		return true;
-	return gate_state(&sl->gate_rx) != GATE_FINAL && !(seen_of(sl) & SEEN_HUP) &&
+	return gate_state(&sl->gate_rx) != GATE_FINAL &&
+	       (seen_of(sl) & (SEEN_HUP | SEEN_SHUT_WR)) != SEEN_HUP &&
 	       gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s) &&
 	       !load_acquire(&s->out->want_down);
 }
