@@ -16,6 +16,7 @@
 
 #define PAGE_BYTES 4096
 /* Of /proc/PID/stat, counted from the state, which follows the name in brackets. */
+#define FIELD_THREADS	  17
 #define FIELD_STACK_START 25
 
 static _Atomic pid_t *known NEAR_DATA;
@@ -55,6 +56,16 @@ NEAR_CODE pid_t self_pid(void)
 	return pid;
 }
 
+/* The process is only waited for yet: an address that nothing has. */
+#define ENDED UINT64_MAX
+
+static uint64_t field(const char *at, int number)
+{
+	for (int i = 0; at && i <= number; i++)
+		at = strchr(at + 1, ' ');
+	return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
 /* Where the stack of a process begins: random in each image, the same in all its forks. 0 when
  * it cannot be read. */
 static uint64_t stack_start(pid_t pid)
@@ -65,9 +76,15 @@ static uint64_t stack_start(pid_t pid)
 	if (!low_read_text(path, text, sizeof(text)))
 		return 0;
 	at = strrchr(text, ')');
-	for (int i = 0; at && i <= FIELD_STACK_START; i++)
-		at = strchr(at + 1, ' ');
-	return at ? strtoull(at + 1, NULL, 10) : 0;
+	/* The first thread may have ended with others left. */
+	if (at && (at[2] == 'Z' || at[2] == 'X') && field(at, FIELD_THREADS) <= 1)
+		return ENDED;
+	return field(at, FIELD_STACK_START);
+}
+
+bool self_has_ended(pid_t pid)
+{
+	return stack_start(pid) == ENDED;
 }
 
 bool self_shares_image(pid_t pid)

@@ -13,9 +13,13 @@ void self_forked(void);
 /* As getpid, in every kind of forked child too; a child of vfork gets its parent's. */
 pid_t self_pid(void);
 /*
- * False when that process is known to have left, by exec, the program image that this one and
- * its forks share. True in doubt, as when it is another user's. About 10 us.
+ * False when that process is known to have left, by exec or its end, the program image
+ * that this one and its forks share. True in doubt, as when it is another user's. About
+ * 10 us.
  */
 bool self_shares_image(pid_t pid);
+/* True when that process is known to have ended, and only its parent is yet to hear of
+ * it. As above. */
+bool self_has_ended(pid_t pid);
 
 #endif

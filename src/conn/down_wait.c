@@ -14,6 +14,7 @@
 #include "base/low.h"
 #include "base/real.h"
 #include "conn/conn.h"
+#include "conn/linger.h"
 #include "conn/switch.h"
 
 /* Bytes published or held back, as far as they can be seen. Under rx_lock. */
@@ -61,7 +62,7 @@ static ssize_t stranded(struct sock *s, int fd, bool late)
 	return n;
 }
 
-void sock_sever(struct sock *s, int fd)
+bool sock_sever(struct sock *s, int fd)
 {
 	const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
 	uint32_t reason = atomic_load(&s->slot->reason);
@@ -72,11 +73,14 @@ void sock_sever(struct sock *s, int fd)
 		log_debug(format, fd, reason_name(reason));
 	else
 		log_error(format, fd, reason_name(reason));
-	/* Who closes it meanwhile takes us for one who goes on, and has said no last words. */
-	if (slot_is_held_alone(s->slot, true)) {
+	/* As at a close: who lets go of it at the same time finds us among those that
+	 * do, or is found so here. By another number this process has it still. */
+	if (load_relaxed(&s->fds) <= 1 && slot_close_is_last(s->slot)) {
 		kernel_connect(fd, &nobody, sizeof(nobody));
-		return;
+		return false;
 	}
+	if (load_relaxed(&s->fds) <= 1)
+		linger_leave_to_exec(s, fd);
 	/* Others still read the ring: only this process loses the connection, to a socket
 	 * that is not connected. */
 	int dead = LOW_MADE(fds_raise,
@@ -84,6 +88,7 @@ void sock_sever(struct sock *s, int fd)
 	if (dead < 0 || REAL(dup2)(dead, fd) < 0)
 		kernel_close(fd);
 	fds_close(dead);
+	return true;
 }
 
 bool sock_number_begin(struct sock *s, int fd, uint32_t generation)

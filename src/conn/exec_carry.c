@@ -107,7 +107,7 @@ int carry_out(struct sock *s, int fd, uint64_t *cookie)
 {
 	struct meet_segment seg;
 	int r;
-	if (!sock_is_direct(s) || !slot_is_alone(s->slot) ||
+	if (!sock_is_direct(s) || !slot_is_held_alone(s->slot, BUT_CLOSING) ||
 	    (seen_of(s->slot) & SEEN_BROKEN))
 		return -EBUSY;
 	r = tcp_cookie(fd, cookie);

@@ -345,26 +345,6 @@ void fd_forget(int fd)
 	limbo_release(last);
 }
 
-/* Those that somebody else is known to get, or may get, are not lost. */
-static bool leaves_unread(struct sock *s)
-{
-	uint32_t rewinding = load_relaxed(&s->slot->rewinding);
-	if (rewinding == REWINDING_KEPT)
-		return false;
-	if (rx_is_down(s))
-		return load_relaxed(&s->in->down_at) != load_relaxed(&s->in->consumed);
-	return rewinding != REWINDING_ASKED && ring_unread(s->in);
-}
-
-/* As in limbo_last_words, by looks alone: the process ends, and its other threads may hold the locks. */
-static void reset_unread(struct sock *s, int fd)
-{
-	const struct linger reset = {.l_onoff = 1, .l_linger = 0};
-	if (gate_state(&s->slot->gate_rx) == GATE_RING &&
-	    !(seen_of(s->slot) & SEEN_BROKEN) && leaves_unread(s))
-		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
-}
-
 FORK_CODE void sock_report(bool ends)
 {
 	for (int fd = 0; fd < fd_limit(); fd++) {
@@ -393,8 +373,14 @@ FORK_CODE void sock_reset_unread(void)
 {
 	for (int fd = 0; fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);
-		if (s && sock_is_direct(s) && s->wire && slot_close_is_last(s->slot))
-			reset_unread(s, fd);
+		if (!s || !sock_is_direct(s) || !s->wire)
+			continue;
+		if (slot_close_is_last(s->slot)) {
+			rewind_closing(s);
+			linger_reset_unread(s, fd);
+		} else {
+			linger_leave_to_exec(s, fd);
+		}
 	}
 }
 
@@ -410,9 +396,8 @@ static bool survives_exec(const struct sock *s)
 /* As at an end. But the program may go on, and read, if there is nothing to execute. */
 static void exec_begins(struct sock *s, int fd)
 {
-	if (sock_is_direct(s) && s->wire && slot_is_alone(s->slot) && leaves_unread(s) &&
-	    !survives_exec(s) && linger_keep(s, fd))
-		reset_unread(s, fd);
+	if (sock_is_direct(s) && s->wire && !survives_exec(s))
+		linger_leave_to_exec(s, fd);
 }
 
 void sock_exec(bool begins)

@@ -81,15 +81,21 @@ static void reset_unread(int fd)
 void limbo_last_words(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
-	if ((seen_of(sl) & SEEN_BROKEN) || !slot_close_is_last(sl))
+	if (seen_of(sl) & SEEN_BROKEN)
 		return;
+	if (!slot_close_is_last(sl)) {
+		linger_leave_to_exec(s, fd);
+		return;
+	}
 	tx_answer(s, fd);
 	if (gate_state(&sl->gate_tx) == GATE_RING && tx_is_up(s))
 		ring_tx_push(&sl->tx, s->out);
 	if (load_relaxed(&sl->rewinding) == REWINDING_OURS && rewind_settle(s, fd) < 0)
 		return;
-	/* While they are being handed over they may be somebody else's to read. Those that the peer
-	 * has left here nobody else will get. */
+	/* While they are being handed over they may be somebody else's to read. Those
+	 * that the peer has left here nobody else will get; nor those that it leaves
+	 * here from now on. */
+	rewind_closing(s);
 	uint32_t rewinding = load_relaxed(&sl->rewinding);
 	if (rewinding == REWINDING_KEPT ||
 	    (rewinding == REWINDING_ASKED &&

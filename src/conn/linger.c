@@ -6,6 +6,7 @@
 #include "base/real.h"
 #include "conn/conn.h"
 #include "conn/linger.h"
+#include "conn/switch.h"
 
 /* What the program itself has set of SO_LINGER, until an exec is over. Of more than these it stays. */
 #define LINGERS_MOST 16
@@ -66,4 +67,30 @@ void linger_forget(void)
 {
 	for (int i = 0; i < LINGERS_MOST; i++)
 		atomic_store(&lingers[i].of, NULL);
+}
+
+/* Those that somebody else is known to get, or may get, are not lost. */
+static bool leaves_unread(struct sock *s)
+{
+	uint32_t rewinding = load_relaxed(&s->slot->rewinding);
+	if (rewinding == REWINDING_KEPT)
+		return false;
+	if (rx_is_down(s))
+		return load_relaxed(&s->in->down_at) != load_relaxed(&s->in->consumed);
+	return rewinding != REWINDING_ASKED && ring_unread(s->in);
+}
+
+void linger_reset_unread(struct sock *s, int fd)
+{
+	const struct linger reset = {.l_onoff = 1, .l_linger = 0};
+	if (gate_state(&s->slot->gate_rx) == GATE_RING &&
+	    !(seen_of(s->slot) & SEEN_BROKEN) && leaves_unread(s))
+		REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+}
+
+void linger_leave_to_exec(struct sock *s, int fd)
+{
+	if (leaves_unread(s) && slot_is_held_alone(s->slot, BUT_LEAVING) &&
+	    linger_keep(s, fd))
+		linger_reset_unread(s, fd);
 }

@@ -14,4 +14,12 @@ void linger_put_back(struct sock *s, int fd);
 /* After the last one of an exec that failed. */
 void linger_forget(void);
 
+/* As in limbo_last_words, by looks alone: the process ends, and its other threads may
+ * hold the locks. */
+void linger_reset_unread(struct sock *s, int fd);
+/* This process has said that it closes it. All who have it still may be about to close
+ * it by an exec, where nobody speaks: the kernel is to reset it then. Whose exec fails
+ * puts that back. */
+void linger_leave_to_exec(struct sock *s, int fd);
+
 #endif

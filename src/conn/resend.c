@@ -130,6 +130,17 @@ static bool is_settled(struct sock *s)
 	return false;
 }
 
+void rewind_closing(struct sock *s)
+{
+	uint32_t want = WANT_REWIND;
+	if (load_relaxed(&s->slot->rewinding) != REWINDING_ASKED || rx_is_down(s))
+		return;
+	/* As in rewind_settle: either the sender finds this, or it is found taking, and
+	 * then its mark is waited for. */
+	atomic_compare_exchange_strong(&s->in->want_down, &want, WANT_LAST);
+	is_settled(s);
+}
+
 int rewind_settle(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;

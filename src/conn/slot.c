@@ -13,6 +13,7 @@
 
 #include "base/sections.h"
 #include "base/self.h"
+#include "conn/crowd.h"
 #include "conn/slot_list.h"
 #include "conn/table.h"
 
@@ -66,23 +67,10 @@ FORK_CODE struct slot *slot_at(uint32_t index)
 	return &table->slots[index];
 }
 
-static inline int32_t pid_of(int32_t entry)
-{
-	return entry < 0 ? -entry : entry & ~HOLDER_CLOSES;
-}
-
-/* What the entry of a holder stands for is still there. */
-static FORK_CODE bool is_there(int32_t entry)
-{
-	int32_t pid = pid_of(entry);
-	if (kernel_kill(pid, 0) == -ESRCH)
-		return false;
-	return entry > 0 || self_shares_image(pid);
-}
-
 /* Drops holders that died; true when none is left. */
-static FORK_CODE bool drop_dead(struct slot *sl, int32_t self)
+static FORK_CODE bool drop_dead(struct slot_table *t, struct slot *sl, int32_t self)
 {
+	crowd_drop_dead(t, sl, self);
 	/* First: a child that is not on its way any more is among the holders. */
 	bool empty = !atomic_load(&sl->forking) && !atomic_load(&sl->crowded);
 	for (int i = 0; i < SLOT_HOLDERS; i++) {
@@ -125,7 +113,7 @@ static uint32_t reclaim(void)
 	uint32_t freed = 0;
 	for (uint32_t i = 0; i < end && i < table_count; i++) {
 		struct slot *sl = &table->slots[i];
-		if (!atomic_load(&sl->used) || !drop_dead(sl, self))
+		if (!atomic_load(&sl->used) || !drop_dead(table, sl, self))
 			continue;
 		free_if_unheld(sl);
 		freed += !atomic_load(&sl->used);
@@ -261,8 +249,8 @@ NEAR_CODE void slot_release(struct slot *sl, bool alone)
 			listed = true;
 		}
 	}
-	if (!listed && atomic_load(&sl->crowded))
-		atomic_fetch_sub(&sl->crowded, 1);
+	if (!listed)
+		crowd_leave(table, sl, self);
 	free_if_unheld(sl);
 }
 
@@ -280,11 +268,11 @@ static bool take_place(struct slot *sl, int32_t self)
 FORK_CODE void slot_hold(struct slot *sl)
 {
 	int32_t self = self_pid();
-	if (take_place(sl, self))
+	if (crowd_has(table, sl, self) || take_place(sl, self))
 		return;
-	drop_dead(sl, self);
+	drop_dead(table, sl, self);
 	if (!take_place(sl, self))
-		atomic_fetch_add(&sl->crowded, 1);
+		crowd_join(table, sl, self);
 }
 
 void slot_hold_foreign(struct slot *sl)
@@ -337,50 +325,52 @@ static bool is_let_go(struct slot *sl, int32_t self)
 	return true;
 }
 
-bool slot_is_held_alone(struct slot *sl, bool last)
+bool slot_is_held_alone(struct slot *sl, enum slot_but but)
 {
 	int32_t self = self_pid();
 	/* A child of vfork, whose memory takes it for its parent: that holds it as well. */
 	if (self != kernel_getpid())
 		return false;
-	drop_dead(sl, self);
-	if (atomic_load(&sl->forking) || atomic_load(&sl->crowded))
+	drop_dead(table, sl, self);
+	if (atomic_load(&sl->forking) || crowd_has_others(table, sl, self, but))
 		return false;
 	for (int i = 0; i < SLOT_HOLDERS; i++) {
-		int32_t pid = atomic_load(&sl->holders[i]);
-		if (pid != 0 && pid_of(pid) != self &&
-		    !(last && pid > 0 && (pid & HOLDER_CLOSES)))
+		if (is_other(atomic_load(&sl->holders[i]), self, but))
 			return false;
 	}
 	/* After the holders: a mark is made before its maker ends. */
 	return !is_marked(sl) && is_let_go(sl, self);
 }
 
+static void change_entry(struct slot *sl, int32_t from, int32_t to)
+{
+	for (int i = 0; i < SLOT_HOLDERS; i++) {
+		int32_t entry = from;
+		if (atomic_compare_exchange_strong(&sl->holders[i], &entry, to))
+			return;
+	}
+	crowd_change(table, sl, from, to);
+}
+
 void slot_closing(struct slot *sl, bool closes)
 {
 	int32_t self = self_pid(), marked = self | HOLDER_CLOSES;
-	for (int i = 0; i < SLOT_HOLDERS && self == kernel_getpid(); i++) {
-		int32_t entry = closes ? self : marked;
-		atomic_compare_exchange_strong(&sl->holders[i], &entry,
-					       closes ? marked : self);
-	}
+	if (self == kernel_getpid())
+		change_entry(sl, closes ? self : marked, closes ? marked : self);
 }
 
 bool slot_close_is_last(struct slot *sl)
 {
-	if (slot_is_held_alone(sl, false))
+	if (slot_is_alone(sl))
 		return true;
 	slot_closing(sl, true);
-	return slot_is_held_alone(sl, true);
+	return slot_is_held_alone(sl, BUT_CLOSING);
 }
 
 void slot_ends_by_exec(struct slot *sl, bool ends)
 {
 	int32_t self = self_pid();
-	for (int i = 0; i < SLOT_HOLDERS; i++) {
-		int32_t entry = ends ? self : -self;
-		atomic_compare_exchange_strong(&sl->holders[i], &entry, -entry);
-	}
+	change_entry(sl, ends ? self : -self, ends ? -self : self);
 }
 
 /* ---- leaving the table ---- */
@@ -500,7 +490,7 @@ static bool may_be_ours(struct slot *sl, int32_t self)
 static bool let_go_alone(struct slot_table *t, struct slot *sl, int32_t self)
 {
 	uint32_t used = atomic_load(&sl->used);
-	drop_dead(sl, self);
+	drop_dead(t, sl, self);
 	if (atomic_load(&sl->forking) || atomic_load(&sl->crowded) ||
 	    (atomic_load(&sl->left) && atomic_load(&table_marks(t)[sl - t->slots])))
 		return false;

@@ -141,7 +141,7 @@ struct slot {
 	/* Pids of the processes that have the socket; negative: it is closed where that one has
 	 * come to another image by exec; with HOLDER_CLOSES, that one is closing it. */
 	_Atomic int32_t holders[SLOT_HOLDERS];
-	_Atomic uint32_t crowded; /* processes that found no place among the holders */
+	_Atomic uint32_t crowded; /* processes that found no place there: crowd.h */
 	/* Another table has a copy of this slot, since a process has left (leave.c): the slot's mark
 	 * counts, and what is set by the other is not known here. */
 	_Atomic uint32_t left;
@@ -261,11 +261,18 @@ struct slot *slot_at(uint32_t index);
 void slot_forked(struct slot *sl);
 /* A cheap look: do other processes hold the socket, as far as is known? */
 bool slot_is_shared(struct slot *sl);
-/* True when no other living process holds the socket; with `last`, none that does not close it. */
-bool slot_is_held_alone(struct slot *sl, bool last);
+/* Other holders that do not count. */
+enum slot_but {
+	BUT_NOBODY,
+	/* such as close it, and images that do not know its ring: none speaks at its end */
+	BUT_CLOSING,
+	BUT_LEAVING, /* and such as are about to close it by an exec, which may fail */
+};
+/* True when no other living process holds the socket. */
+bool slot_is_held_alone(struct slot *sl, enum slot_but but);
 static inline bool slot_is_alone(struct slot *sl)
 {
-	return slot_is_held_alone(sl, false);
+	return slot_is_held_alone(sl, BUT_NOBODY);
 }
 /* This process closes it, and uses it no more. True when no other living process holds it, but such
  * as close it, too: of several that do so together, the last one. Under both locks. */

@@ -147,6 +147,10 @@ void rewind_unkeep(struct sock *s, int fd);
 /* The last holder leaves without an answer. Said before the last look at the ring, and
  * taken back when that finds something. */
 void rewind_is_last(struct sock *s, bool last);
+/* The last holder closes it while a request stands, for somebody whom nobody counts: a
+ * sender that refuses it from now on resets the connection, and the mark of one that
+ * has refused it is here. Without locks. */
+void rewind_closing(struct sock *s);
 /* The sender's part, under tx_lock and up: a request, or an answer that an owner's death cut. */
 bool rewind_is_due(struct sock *s);
 /* Under tx_lock: bytes that a cork holds back, as long as it does. */

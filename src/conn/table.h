@@ -25,8 +25,9 @@
 #define TABLE_NAME  "viaduct-table"
 #define TABLE_MAGIC 0x656c626174647631ull
 /* To be raised when the meaning of a word changes; sizes are compared besides. */
-#define TABLE_LAYOUT	10
+#define TABLE_LAYOUT	11
 #define TABLE_PROCESSES 512
+#define TABLE_CROWD	512
 #define TABLE_RESERVED	(-1)
 
 struct table_process {
@@ -61,6 +62,7 @@ struct slot_table {
 	/* By port: how often the threshold of an upgrade has been doubled. */
 	alignas(64) _Atomic uint8_t records[SLOT_RECORDS];
 	struct earn_costs costs;
+	_Atomic uint64_t crowd[TABLE_CROWD]; /* crowd.h */
 	alignas(64) struct table_process processes[TABLE_PROCESSES];
 	alignas(64) struct slot slots[];
 };

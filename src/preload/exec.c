@@ -74,8 +74,7 @@ static void sever(struct sock *s, int fd, uint32_t generation)
 	}
 	if (!sock_number_begin(s, fd, generation))
 		return;
-	bool others = !slot_is_held_alone(s->slot, true);
-	sock_sever(s, fd);
+	bool others = sock_sever(s, fd);
 	sock_number_end(s);
 	/* It is another file now. The last of the others is to know that nobody else is left. */
 	if (others)
@@ -85,7 +84,8 @@ static void sever(struct sock *s, int fd, uint32_t generation)
 /* Others may be about to close it, as a parent behind its fork: then the bytes are this process's alone. */
 static bool carry_once_alone(struct leaving *l, struct sock *s, int fd, int64_t end)
 {
-	while (!hook_is_borrowed() && !slot_is_alone(s->slot) && hook_now_ms() < end)
+	while (!hook_is_borrowed() && !slot_is_held_alone(s->slot, BUT_CLOSING) &&
+	       hook_now_ms() < end)
 		kernel_poll(NULL, 0, 1);
 	return carry_along(l, s, fd);
 }

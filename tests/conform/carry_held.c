@@ -2,9 +2,11 @@
 /* Conformance: a new image gets a connection with bytes unread while another process has it, too, and reads nothing. */
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "conform/cases.h"
@@ -15,6 +17,9 @@
 /* Where the new image finds the connection, and what lets the holder go, and tells that it has gone. */
 enum { CONN = 7, RELEASE, GONE };
 enum { ALL_CAME = 0, IS_TOLD = 3 };
+/* Who else has it. KILLED: a child that this process has not waited for. */
+enum how { ONE, BRIEFLY, CROWD, KILLED };
+#define CROWD_MORE 8
 
 /* How it has ended for the sender is the status. */
 static void judging_peer(int fd, void *arg)
@@ -40,8 +45,25 @@ static int reader_status(void)
 	return n == 0 && off == UNREAD ? ALL_CAME : n < 0 ? IS_TOLD : -1;
 }
 
+static void killed_holder(void)
+{
+	struct signal_pipe begun = signal_pipe();
+	siginfo_t info;
+	pid_t pid = fork();
+
+	NEED(pid >= 0);
+	if (pid == 0) {
+		signal_send(begun);
+		pause();
+		_exit(0);
+	}
+	signal_wait(begun);
+	NEED(kill(pid, SIGKILL) == 0);
+	NEED(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT) == 0);
+}
+
 /* No child of this process, which does not wait for it. */
-static void holder_start(int fd, bool briefly, int release[2], int gone[2])
+static void holder_start(int fd, enum how how, int release[2])
 {
 	pid_t pid = fork();
 
@@ -50,7 +72,9 @@ static void holder_start(int fd, bool briefly, int release[2], int gone[2])
 		if (fork())
 			_exit(0);
 		close(release[1]);
-		if (briefly) {
+		for (int i = 0; i < CROWD_MORE && how == CROWD && fork() > 0; i++)
+			;
+		if (how == BRIEFLY) {
 			usleep(50000);
 			close(fd);
 		}
@@ -58,8 +82,6 @@ static void holder_start(int fd, bool briefly, int release[2], int gone[2])
 		_exit(0);
 	}
 	NEED(child_status(pid) == 0);
-	close(release[0]);
-	close(gone[1]);
 }
 
 static void place(int from, int to)
@@ -69,7 +91,7 @@ static void place(int from, int to)
 	NEED(high >= 0 && close(from) == 0 && dup2(high, to) == to && close(high) == 0);
 }
 
-static void leave(const char *name, bool briefly)
+static void leave(const char *name, enum how how)
 {
 	struct signal_pipe sent = signal_pipe();
 	int release[2], gone[2];
@@ -80,7 +102,12 @@ static void leave(const char *name, bool briefly)
 	signal_wait(sent);
 	wait_events(fd, POLLRDHUP);
 	NEED(pipe(release) == 0 && pipe(gone) == 0);
-	holder_start(fd, briefly, release, gone);
+	if (how == KILLED)
+		killed_holder();
+	else
+		holder_start(fd, how, release);
+	close(release[0]);
+	close(gone[1]);
 	fd = fcntl(fd, F_DUPFD, 30);
 	release[1] = fcntl(release[1], F_DUPFD, 30);
 	gone[0] = fcntl(gone[0], F_DUPFD, 30);
@@ -95,12 +122,12 @@ static void leave(const char *name, bool briefly)
 	broken("exec");
 }
 
-static void held(const char *name, bool briefly)
+static void held(const char *name, enum how how)
 {
 	const char *peer = getenv("HELD_PEER");
 
 	if (!peer)
-		leave(name, briefly);
+		leave(name, how);
 	int reader = reader_status();
 	close(RELEASE);
 	NEED(read(GONE, &(char){0}, 1) == 0);
@@ -112,10 +139,20 @@ static void held(const char *name, bool briefly)
 
 CASE(carry_held, DIRECT)
 {
-	held("carry_held", false);
+	held("carry_held", ONE);
 }
 
 CASE(carry_held_briefly, DIRECT)
 {
-	held("carry_held_briefly", true);
+	held("carry_held_briefly", BRIEFLY);
+}
+
+CASE(carry_held_by_a_crowd, DIRECT)
+{
+	held("carry_held_by_a_crowd", CROWD);
+}
+
+CASE(carry_held_by_the_dead, DIRECT)
+{
+	held("carry_held_by_the_dead", KILLED);
 }

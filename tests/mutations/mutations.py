@@ -55,7 +55,7 @@ FAULTS = [
      "	return true;",
      ["conform-room", "conform-ready_room", "conform-grid_ready"]),
     ("close-of-a-child-ends-it", 5, "src/conn/slot.c",
-     "	if (slot_is_held_alone(sl, false))\n		return true;\n	slot_closing(sl, true);",
+     "	if (slot_is_alone(sl))\n		return true;\n	slot_closing(sl, true);",
      "	if (true)\n		return true;\n	slot_closing(sl, true);",
      ["conform-process", "conform-forked", "conform-inherited"]),
     ("wrong-result", 6, "src/conn/rx.c",
