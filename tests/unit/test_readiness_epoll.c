@@ -275,23 +275,40 @@ TEST(a_late_event_is_nobodys)
 	pair_close(new);
 }
 
-TEST(a_nested_instance_keeps_its_sockets_on_tcp)
+TEST(a_nested_instance_is_readable_for_memory)
 {
-	struct sock_pair p = pair_make();
+	struct sock_pair p = pair_raised();
 	int in = ep_open(), out = ep_open();
 	struct epoll_event ev;
+	char byte;
 
 	CHECK_EQ(ep_ctl(in, EPOLL_CTL_ADD, p.s, EPOLLIN, 1), 0);
 	CHECK_EQ(ep_ctl(out, EPOLL_CTL_ADD, in, EPOLLIN, 2), 0);
-	CHECK_EQ(atomic_load(&fd_sock(p.s)->slot->phase), SLOT_FINAL);
-	CHECK_EQ(atomic_load(&fd_sock(p.s)->slot->reason), VD_REASON_EPOLL);
+	CHECK(sock_is_direct(fd_sock(p.s)));
+	CHECK_EQ(ep_wait(out, &ev, 1, 0), 0);
 	CHECK_EQ(pair_send(p.c, "x", 1, 0), 1);
 	CHECK_EQ(ep_wait(out, &ev, 1, 10000), 1);
 	CHECK_EQ(ev.data.u64, 2);
 	CHECK_EQ(ep_wait(in, &ev, 1, 10000), 1);
-	CHECK_EQ(ev.data.u64, 1);
+	CHECK_EQ(pair_recv(p.s, &byte, 1, 0), 1);
+	CHECK_EQ(ep_wait(out, &ev, 1, 0), 0);
+	CHECK(sock_is_direct(fd_sock(p.s)));
 	ep_close(in);
 	ep_close(out);
+	pair_close(p);
+}
+
+/* Somebody waits for it past us. */
+TEST(an_instance_that_is_waited_for_unseen_keeps_its_sockets_on_tcp)
+{
+	struct sock_pair p = pair_make();
+	int in = ep_open();
+
+	ready_watched(in);
+	CHECK_EQ(ep_ctl(in, EPOLL_CTL_ADD, p.s, EPOLLIN, 1), 0);
+	CHECK_EQ(atomic_load(&fd_sock(p.s)->slot->phase), SLOT_FINAL);
+	CHECK_EQ(atomic_load(&fd_sock(p.s)->slot->reason), VD_REASON_EPOLL);
+	ep_close(in);
 	pair_close(p);
 }
 
