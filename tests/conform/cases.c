@@ -112,7 +112,12 @@ int listen_any(int family, uint16_t *port)
 	*port = ntohs(family == AF_INET ? ((struct sockaddr_in *)&ss)->sin_port
 					: ((struct sockaddr_in6 *)&ss)->sin6_port);
 	/* As nearly every program does some time: see waited_unseen.c for those that wait otherwise. */
-	NEED(poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0) == 0);
+	int n;
+
+	do /* a signal ends a poll that does not wait, too */
+		n = poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0);
+	while (n < 0 && errno == EINTR);
+	NEED(n == 0);
 	return fd;
 }
 
