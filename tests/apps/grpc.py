@@ -23,8 +23,10 @@ def skip(why):
 def built(folder):
     """The program in C++. Its packages are too large for deps.sh."""
     protoc, plugin, compiler = harness.need("protoc", "grpc_cpp_plugin", "g++")
-    if not os.path.exists("/usr/include/grpcpp/grpcpp.h"):
-        skip("libgrpc++-dev is missing")
+    for header, package in (("grpcpp/grpcpp.h", "libgrpc++-dev"),
+                            ("google/protobuf/port_def.inc", "libprotobuf-dev")):
+        if not os.path.exists(f"/usr/include/{header}"):
+            skip(f"{package} is missing")
     program = os.path.join(folder, "grpc_calls")
     subprocess.run([protoc, f"--cpp_out={folder}", f"--grpc_out={folder}", f"-I{HERE}",
                     f"--plugin=protoc-gen-grpc={plugin}", f"{HERE}/calls.proto"], check=True)
