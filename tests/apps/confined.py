@@ -246,7 +246,7 @@ class Service(Confined):
         for client in (user(OWN), user(OTHER)):
             self.assertEqual(self.fate(self.redis(NETLINK), client), "namespace, plain-peer")
         # Both are root by name: the client turns the server away.
-        self.assertEqual(self.fate(users(0, OWN)), "plain-peer, plain-peer")
+        self.assertEqual(self.fate(users(0, OWN)), "plain-peer, namespace")
 
     def test_other_users(self):
         self.assertEqual(self.fate(user(OWN), user(OTHER)), "direct")
@@ -286,7 +286,7 @@ class Container(Confined):
         for server, client in ((PROCESSES, nothing), (nothing, PROCESSES),
                                (PROCESSES, PROCESSES), (PROCESSES + as_user, nothing)):
             fate = self.fate(server, client)
-            self.assertEqual(fate, "namespace, plain-peer")
+            self.assertEqual(fate, "namespace, namespace")
 
     def test_shared_processes_alone(self):
         if not shutil.which("ip"):
