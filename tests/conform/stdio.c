@@ -247,8 +247,8 @@ CASE(stdio_mixed, STAYS)
 	close(p.s);
 }
 
-/* A stream's number becomes another connection's (which goes to TCP with musl: fdclose.c), and then a pipe's. */
-CASE(stdio_on_another, DIRECT)
+/* The number of a stream becomes another connection's, and then a pipe's. */
+CASE(stdio_on_another, STAYS)
 {
 	struct pair p, q = pair_warm_open();
 	struct signal_pipe other = signal_pipe();
