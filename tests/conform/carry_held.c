@@ -10,13 +10,13 @@
 #include <unistd.h>
 
 #include "conform/cases.h"
+#include "conform/read_end.h"
 
 /* In the window of a fresh connection on 6.1. */
 #define UNREAD 60000
 
 /* Where the new image finds the connection, and what lets the holder go, and tells that it has gone. */
 enum { CONN = 7, RELEASE, GONE };
-enum { ALL_CAME = 0, IS_TOLD = 3 };
 /* Who else has it. KILLED: a child that this process has not waited for. */
 enum how { ONE, BRIEFLY, CROWD, KILLED };
 #define CROWD_MORE 8
@@ -30,19 +30,6 @@ static void judging_peer(int fd, void *arg)
 	shutdown(fd, SHUT_WR);
 	signal_send(*(struct signal_pipe *)arg);
 	_exit(read(fd, &byte, 1) == 0 ? ALL_CAME : IS_TOLD);
-}
-
-/* As the status of the sender. */
-static int reader_status(void)
-{
-	uint8_t buf[4096];
-	uint64_t off = 0;
-	ssize_t n;
-
-	while ((n = recv(CONN, buf, sizeof buf, 0)) > 0)
-		for (ssize_t i = 0; i < n; i++)
-			NEED(buf[i] == pattern(off++));
-	return n == 0 && off == UNREAD ? ALL_CAME : n < 0 ? IS_TOLD : -1;
 }
 
 static void killed_holder(void)
@@ -128,7 +115,7 @@ static void held(const char *name, enum how how)
 
 	if (!peer)
 		leave(name, how);
-	int reader = reader_status();
+	int reader = read_end(CONN, UNREAD);
 	close(RELEASE);
 	NEED(read(GONE, &(char){0}, 1) == 0);
 	close(CONN);

@@ -15,12 +15,12 @@
 #include <unistd.h>
 
 #include "conform/cases.h"
+#include "conform/read_end.h"
 
 /* In the window of a fresh connection on 6.1. */
 #define UNREAD 30000
 /* Where the new image finds the connection. */
 #define CONN 7
-enum { CLEAN = 0, TOLD = 3 };
 
 extern char **environ;
 
@@ -31,7 +31,7 @@ static void shutting_peer(int fd, void *arg)
 	send_pattern(fd, 0, UNREAD);
 	NEED(shutdown(fd, SHUT_WR) == 0);
 	signal_send(*(struct signal_pipe *)arg);
-	_exit(read(fd, &byte, 1) == 0 ? CLEAN : TOLD);
+	_exit(read(fd, &byte, 1) == 0 ? ALL_CAME : IS_TOLD);
 }
 
 static int open_unread(pid_t *peer)
@@ -94,26 +94,13 @@ static pid_t heir_start(int fd, int release)
 	broken("exec");
 }
 
-/* As the status of the sender. */
-static int reader_status(void)
-{
-	uint8_t buf[4096];
-	uint64_t off = 0;
-	ssize_t n;
-
-	while ((n = recv(CONN, buf, sizeof buf, 0)) > 0)
-		for (ssize_t i = 0; i < n; i++)
-			NEED(buf[i] == pattern(off++));
-	return n == 0 && off == UNREAD ? CLEAN : n < 0 ? TOLD : 1;
-}
-
 CASE(let_go_at_exec, DIRECT)
 {
 	int release[2], fd, reader, sender;
 	pid_t peer, holder, heir;
 
 	if (getenv("LET_GO"))
-		_exit(reader_status());
+		_exit(read_end(CONN, UNREAD));
 	fd = open_unread(&peer);
 	NEED(pipe2(release, O_CLOEXEC) == 0);
 	holder = holder_start(release[0]);
@@ -126,7 +113,7 @@ CASE(let_go_at_exec, DIRECT)
 	NEED(ptrace(PTRACE_DETACH, heir, NULL, NULL) == 0);
 	reader = child_status(heir);
 	sender = child_status(peer);
-	say("%s", reader == sender && (reader == CLEAN || reader == TOLD)
+	say("%s", reader == sender && (reader == ALL_CAME || reader == IS_TOLD)
 			  ? "all has come, or both are told"
 			  : "one of them is not told");
 }
@@ -167,6 +154,6 @@ CASE(let_go_amid_a_start, DIRECT)
 	/* The second one has the first connection, too, by its fork. */
 	for (int i = 1; i >= 0; i--) {
 		NEED(kill(peers[i], SIGCONT) == 0);
-		say("%s", child_status(peers[i]) == TOLD ? "told" : "not told");
+		say("%s", child_status(peers[i]) == IS_TOLD ? "told" : "not told");
 	}
 }
