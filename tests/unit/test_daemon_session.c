@@ -420,21 +420,29 @@ TEST(a_frame_counts_once_in_its_place_unchanged)
 		CHECK(frame_after(CHANGE, at, 3) < 0);
 }
 
-/* A frame whose end is cut off is waited for; what comes in its place does not complete it. */
+/*
+ * A frame whose end is cut off is waited for; what comes in its place does not complete it,
+ * but where it is the same bytes: one byte in 256 is.
+ */
 TEST(a_frame_cut_short_is_none)
 {
 	struct pair p;
 	uint8_t frame[2 * SESSION_FRAME_MAX], plain[WIRE_PLAIN_MAX] = {1, 2, 3};
+	uint8_t whole[SESSION_FRAME_MAX];
 	size_t n, next, got = 77;
 
 	for (size_t cut = 1; cut < 20 + SESSION_SEALED_BYTES; cut++) {
 		ready(&p);
 		n = session_seal(&p.i, plain, 20, frame);
+		memcpy(whole, frame, n);
 		next = session_seal(&p.i, plain, 20, frame + cut);
 		CHECK_EQ(session_open(&p.r, frame, cut, plain, &got), 0);
 		CHECK_EQ(got, 77);
-		CHECK(session_open(&p.r, frame, cut + next, plain, &got) < 0);
-		CHECK(n == next && got == 77);
+		CHECK_EQ(n, next);
+		if (memcmp(whole, frame, n) != 0) {
+			CHECK(session_open(&p.r, frame, cut + next, plain, &got) < 0);
+			CHECK_EQ(got, 77);
+		}
 		/* And with a length that says so. */
 		ready(&p);
 		n = session_seal(&p.i, plain, 20, frame);
