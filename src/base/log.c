@@ -13,6 +13,7 @@
 
 #include "base/appended.h"
 #include "base/atomic.h"
+#include "base/borrowed.h"
 #include "base/fds.h"
 #include "base/kernel.h"
 #include "base/log.h"
@@ -183,35 +184,37 @@ static void log_put(int fd, enum log_level level, const char *fmt, va_list args)
 	quiet_write(fd, line, len); /* if not, there is nobody left to tell */
 }
 
-void log_line(enum log_level level, const char *fmt, ...)
+/* `apart`: the file is open for this line only, where nobody else has opened it. */
+static void log_args(bool apart, enum log_level level, const char *fmt, va_list args)
 {
 	int saved = errno, fd = load_relaxed(&log_fd);
+	bool opens = fd == LOG_UNOPENED;
+
+	if (opens)
+		fd = apart ? log_open_file() : log_open();
+	if (fd >= 0)
+		log_put(fd, level, fmt, args);
+	if (opens && apart && fd >= 0)
+		kernel_close(fd);
+	errno = saved;
+}
+
+void log_line(enum log_level level, const char *fmt, ...)
+{
 	va_list args;
 
-	if (fd == LOG_UNOPENED)
-		fd = log_open();
-	if (fd >= 0) {
-		va_start(args, fmt);
-		log_put(fd, level, fmt, args);
-		va_end(args);
-	}
-	errno = saved;
+	va_start(args, fmt);
+	/* In a child of vfork the number would be the child's, and the note of it its
+	 * parent's, where it may be a connection. */
+	log_args(is_borrowed(), level, fmt, args);
+	va_end(args);
 }
 
 void log_line_apart(enum log_level level, const char *fmt, ...)
 {
-	int saved = errno, fd = load_relaxed(&log_fd);
-	bool opened = fd == LOG_UNOPENED;
 	va_list args;
 
-	if (opened)
-		fd = log_open_file();
-	if (fd >= 0) {
-		va_start(args, fmt);
-		log_put(fd, level, fmt, args);
-		va_end(args);
-	}
-	if (opened && fd >= 0)
-		kernel_close(fd);
-	errno = saved;
+	va_start(args, fmt);
+	log_args(true, level, fmt, args);
+	va_end(args);
 }

@@ -5,7 +5,9 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
+#include "base/borrowed.h"
 #include "base/fds.h"
 #include "base/log.h"
 #include "unit/child.h"
@@ -187,6 +189,29 @@ static void fork_shares(void *arg)
 TEST(a_child_writes_to_its_parents_file)
 {
 	CHILD(fork_shares, NULL);
+}
+
+/* What it opens is not open here, where that number may be a connection. */
+static void vfork_child_is_first(void *arg)
+{
+	(void)arg;
+	init("info", in_dir("a"));
+	borrowed_mark = getpid();
+	pid_t pid = vfork();
+	if (pid == 0) {
+		log_info("child");
+		_exit(0);
+	}
+	REQUIRE(pid > 0 && waitpid(pid, NULL, 0) == pid);
+	log_info("parent");
+	char *got = take(in_dir("a"));
+	CHECK(got && strstr(got, " info child\n"));
+	CHECK(got && strstr(got, " info parent\n"));
+}
+
+TEST(a_child_of_vfork_opens_it_for_itself)
+{
+	CHILD(vfork_child_is_first, NULL);
 }
 
 static void moved(void *arg)
