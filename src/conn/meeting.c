@@ -68,13 +68,14 @@ void (*sock_on_none_awaited)(void);
 
 /*
  * It is awaited no more. Where it may be closed meanwhile, under ctl, so that it is not the connection that
- * has the sock next. True when it was the last: to be said without locks.
+ * has the sock next. True when it was the last: to be said without locks. In a child of vfork it is its parent
+ * that waits, and lets go of the descriptors with which it does.
  */
 static inline bool await_ends(struct sock *s)
 {
 	uint32_t is_awaited = 1;
 	bool alone = __libc_single_threaded;
-	return load_relaxed(&s->awaited) &&
+	return load_relaxed(&s->awaited) && !is_borrowed() &&
 	       single_exchange32(&s->awaited, &is_awaited, 0, alone) &&
 	       single_take32(&sock_awaited, 1, alone) == 1;
 }

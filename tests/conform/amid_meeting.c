@@ -167,3 +167,21 @@ CASE(amid_meeting_accepting_vfork, ANYWAY)
 {
 	accepting(by_vfork);
 }
+
+/* The listener is closed: its hint stays as long as the connection may be looked for. */
+CASE(amid_meeting_listener_vfork, ANYWAY)
+{
+	int before = open_count();
+
+	for (int i = 0; i < ROUNDS; i++) {
+		uint16_t port;
+		int listener = listen_any(AF_INET, &port);
+		struct pair p = {.c = connect_to(AF_INET, port)};
+
+		p.s = accept(listener, NULL, NULL);
+		NEED(p.s >= 0 && close(listener) == 0);
+		by_vfork();
+		pair_close(p);
+	}
+	say("%s", open_count() - before < KEPT ? "none is left" : "some are left");
+}
