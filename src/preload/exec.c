@@ -10,7 +10,6 @@
 
 #include "base/kernel.h"
 #include "base/log.h"
-#include "base/scratch.h"
 #include "conn/exec_carry.h"
 #include "conn/report.h"
 #include "preload/carry.h"
@@ -20,6 +19,7 @@
 #include "preload/foreign.h"
 #include "preload/hook.h"
 #include "preload/start_exec.h"
+#include "preload/withheld.h"
 #include "readiness/ready.h"
 
 #define EXEC_WAIT_MS 500
@@ -28,7 +28,7 @@ static bool survives(struct sock *s, int fd)
 {
 	int flags = s ? REAL(fcntl64)(fd, F_GETFD) : -1;
 
-	return flags >= 0 && !(flags & FD_CLOEXEC);
+	return flags >= 0 && (!(flags & FD_CLOEXEC) || withheld_is(s, fd));
 }
 
 static ssize_t wait_until(struct sock *s, int fd, int64_t end)
@@ -36,31 +36,6 @@ static ssize_t wait_until(struct sock *s, int fd, int64_t end)
 	int64_t left = end - hook_now_ms();
 
 	return sock_down_wait(s, fd, VD_REASON_EXEC, left > 0 ? (int)left : 0);
-}
-
-#define WITHHELD_BYTES (HOOK_WITHHELD_MOST * sizeof(struct withheld))
-
-/* False: there is no room to note it. */
-static bool withhold(struct spawning *w, struct sock *s, int fd, uint32_t generation)
-{
-	if (w->count == HOOK_WITHHELD_MOST)
-		return false;
-	if (!w->of)
-		w->of = scratch_take(WITHHELD_BYTES);
-	if (!w->of)
-		return false;
-	if (!sock_number_begin(s, fd, generation))
-		return true; /* another thread has closed it */
-	w->of[w->count].s = s;
-	w->of[w->count].fd = fd;
-	w->of[w->count++].generation = generation;
-	REAL(fcntl64)(fd, F_SETFD, FD_CLOEXEC);
-	sock_number_end(s);
-	/* The log of a child of vfork is its parent's. */
-	if (!hook_is_borrowed())
-		log_error("fd %d: %s with bytes unread in the ring: closed in the child",
-			  fd, reason_name(VD_REASON_EXEC));
-	return true;
 }
 
 /* Nobody gets what lies unread: for those who keep the connection it is as if nobody had asked. */
@@ -101,6 +76,8 @@ static bool exec_prepare(struct leaving *l, struct spawning *w)
 
 	/* What a child of vfork finds in memory is its parent's, which stays. */
 	ready_leaving(l != NULL && !hook_is_borrowed());
+	if (l)
+		withheld_pass_all();
 	if (sock_hand_over_each(survives, VD_REASON_EXEC))
 		end = hook_now_ms() + EXEC_WAIT_MS; /* for all of them */
 	for (int fd = 0; end && fd < fd_limit(); fd++) {
@@ -111,10 +88,12 @@ static bool exec_prepare(struct leaving *l, struct spawning *w)
 			continue;
 		sock_passed(s);
 		/* What goes along must not be asked for again. */
-		if ((l && carry_has(l, s)) || wait_until(s, fd, end) <= 0)
+		if (l && carry_has(l, s))
 			continue;
-		if (!l)
-			good = withhold(w, s, fd, generation) && good;
+		if (wait_until(s, fd, end) <= 0)
+			withheld_pass(s, fd, generation);
+		else if (!l)
+			good = withheld_begin(w, s, fd, generation) && good;
 		else if (!carry_once_alone(l, s, fd, end) && !l->error &&
 			 wait_until(s, fd, end + HOOK_UNREAD_MS) > 0)
 			sever(s, fd, generation);
@@ -137,14 +116,7 @@ void hook_spawned(const struct spawning *w)
 {
 	int saved = errno;
 
-	for (unsigned i = 0; i < w->count; i++) {
-		if (!sock_number_begin(w->of[i].s, w->of[i].fd, w->of[i].generation))
-			continue;
-		REAL(fcntl64)(w->of[i].fd, F_SETFD, 0);
-		sock_number_end(w->of[i].s);
-	}
-	if (w->of)
-		scratch_give(w->of, WITHHELD_BYTES);
+	withheld_end(w);
 	errno = saved;
 }
 

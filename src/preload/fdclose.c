@@ -16,6 +16,7 @@
 #include "conn/placing.h"
 #include "conn/table.h"
 #include "preload/hook.h"
+#include "preload/withheld.h"
 
 NEAR_CODE HOOK int close(int fd)
 {
@@ -275,6 +276,8 @@ static void fcntl_before(struct sock *s, int fd, int cmd, long arg)
 	if ((cmd == F_SETFL && (arg & O_ASYNC)) || cmd == F_SETOWN ||
 	    cmd == F_SETOWN_EX || cmd == F_SETSIG)
 		hook_take_down(s, fd, VD_REASON_SIGIO);
+	if (cmd == F_SETFD && (arg & FD_CLOEXEC))
+		withheld_forget(s, fd);
 }
 
 static void fcntl_after(struct sock *s, int cmd, long arg)

@@ -240,14 +240,8 @@ bool hook_is_alone(void);
  * too many, and there is to be no child. Else hook_spawned follows the call.
  */
 #define HOOK_WITHHELD_MOST 64
-struct withheld {
-	struct sock *s;
-	int fd;
-	uint32_t generation;
-};
 struct spawning {
-	unsigned count;
-	struct withheld *of; /* scratch memory, once there is one */
+	uint64_t withheld; /* a bit for each note of withheld.c */
 };
 bool hook_spawning(struct spawning *w);
 void hook_spawned(const struct spawning *w);

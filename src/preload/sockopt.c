@@ -23,6 +23,7 @@
 #include "conn/put_back.h"
 #include "conn/timeout.h"
 #include "preload/hook.h"
+#include "preload/withheld.h"
 
 /* Newer than some headers that Viaduct is built with. */
 enum { OPT_TCP_AO_ADD_KEY = 38, OPT_SO_TIMESTAMPING_NEW = 65 };
@@ -413,6 +414,8 @@ NEAR_CODE HOOK int ioctl(int fd, unsigned long request, ...)
 		return (int)ret_errno(result);
 	if (wants_signals(request, arg))
 		hook_take_down(s, fd, VD_REASON_SIGIO);
+	if (request == FIOCLEX)
+		withheld_forget(s, fd);
 	result = REAL(ioctl)(fd, request, arg);
 	if (result == 0 && request == FIONBIO)
 		store_relaxed(&s->slot->nonblock, *(int *)arg != 0);

@@ -3,9 +3,11 @@
  */
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -141,6 +143,89 @@ CASE(stranded_system, DIRECT)
 CASE(stranded_popen, DIRECT)
 {
 	reads_what_ended(by_popen, true);
+}
+
+/* What a child of this process finds at that number, if anything. */
+static void say_found(const char *who, int fd, pid_t (*start)(char *const argv[]))
+{
+	char text[64];
+	char *argv[] = {"sh", "-c", text, NULL};
+	snprintf(text, sizeof text, "test -e /proc/self/fd/%d", fd);
+	say("%s: %d", who, child_status(start(argv)));
+}
+
+static pid_t start_by_fork(char *const argv[])
+{
+	pid_t pid = fork();
+	if (pid == 0) {
+		execv("/bin/sh", argv);
+		_exit(99);
+	}
+	return pid;
+}
+
+static pid_t start_by_vfork(char *const argv[])
+{
+	pid_t pid = vfork();
+	if (pid == 0) {
+		execv("/bin/sh", argv);
+		_exit(99);
+	}
+	return pid;
+}
+
+static pid_t start_by_spawn(char *const argv[])
+{
+	pid_t pid;
+	NEED(posix_spawn(&pid, "/bin/sh", NULL, NULL, argv, environ) == 0);
+	return pid;
+}
+
+struct command {
+	struct signal_pipe runs, may_end;
+};
+
+static void *run_command(void *arg)
+{
+	const struct command *c = arg;
+	char text[64];
+	snprintf(text, sizeof text, "echo >&%d; read x <&%d", c->runs.fd[1],
+		 c->may_end.fd[0]);
+	/* A shell knows no higher numbers. */
+	NEED(c->runs.fd[1] <= 9 && c->may_end.fd[0] <= 9);
+	NEED(system(text) == 0);
+	return NULL;
+}
+
+/* What is kept from one thread's child is none that others' children are to miss. */
+CASE(stranded_from_one_child, DIRECT)
+{
+	struct command c = {signal_pipe(), signal_pipe()};
+	struct signal_pipe sent = signal_pipe();
+	pthread_t thread;
+	pid_t peer;
+	int fd = peer_start(send_and_end, &sent, &peer);
+	send_pattern(fd, 0, 1000);
+	recv_pattern(fd, 0, 1000);
+	signal_wait(sent);
+	fcntl(fd, F_SETFD, 0);
+	NEED(pthread_create(&thread, NULL, run_command, &c) == 0);
+	signal_wait(c.runs);
+	say_found("fork", fd, start_by_fork);
+	say_found("vfork", fd, start_by_vfork);
+	recv_pattern(fd, 0, UNREAD);
+	say_found("spawn", fd, start_by_spawn);
+	NEED(write(c.may_end.fd[1], "\n", 1) == 1);
+	pthread_join(thread, NULL);
+	say("flags %d", fcntl(fd, F_GETFD));
+	/* The program's own wish, which comes later. */
+	NEED(ioctl(fd, FIOCLEX) == 0);
+	say_found("fork", fd, start_by_fork);
+	say_found("vfork", fd, start_by_vfork);
+	say_found("spawn", fd, start_by_spawn);
+	say("flags %d", fcntl(fd, F_GETFD));
+	close(fd);
+	child_status(peer);
 }
 
 /* Nothing is unread when the child starts. */
