@@ -370,11 +370,17 @@ bool rewind_answer(struct sock *s, int fd, uint64_t held, uint64_t *end)
 	struct ring_tx *tx = &s->slot->tx;
 	uint64_t unread, got = 0;
 	*end = tx->produced;
-	if (!rewind_is_due(s))
+	if (peer_is_far(s) && !rewind_is_due(s))
 		return true;
-	/* TAKING before the look at the request: see rewind_settle. Not IDLE: an owner died. */
+	/*
+	 * TAKING before the look at the request, and until the mark is there: see rewind_settle, and
+	 * rewind_closing. A request that comes behind a look without it would be answered by nobody.
+	 * Not IDLE: an owner died.
+	 */
 	bool begun = atomic_exchange(&s->out->rewind, REWIND_TAKING) != REWIND_IDLE;
 	uint32_t want = atomic_load(&s->out->want_down);
+	if (!begun && want < WANT_REWIND)
+		return true;
 	if (ring_tx_unread(tx, s->out, &unread) < 0) {
 		sock_break(s, VD_REASON_CORRUPT);
 		return true;

@@ -2,8 +2,11 @@
 /* From image to image: what is put by, what still comes, and an exec that fails. */
 #include "unit/test.h"
 
+#include <pthread.h>
+
 #include "base/fds.h"
 #include "conn/exec_carry.h"
+#include "conn/gate_move.h"
 #include "unit/hand_over.h"
 
 /* As by a thread that had looked at requests before there was one. */
@@ -316,4 +319,50 @@ STREAM_TEST(what_does_not_belong_together)
 	close(none);
 	close(memfd);
 	st_close(p.a);
+}
+
+/* ---- the last one closes, with a request for somebody else ---- */
+
+static struct closer {
+	struct pair p;
+	bool found_mark;
+	_Atomic bool done;
+} closer;
+
+static void *close_as_last(void *arg)
+{
+	struct sock *s = fd_sock(closer.p.b);
+	(void)arg;
+	rewind_closing(s);
+	closer.found_mark = rx_is_down(s);
+	closer.done = true;
+	return NULL;
+}
+
+/* The sender obeys a request that was withdrawn, and comes by no more to see the next one. */
+STREAM_TEST(a_mark_on_its_way_is_waited_for)
+{
+	struct pair p = pair_open_up();
+	struct sock *from = fd_sock(p.a), *to = fd_sock(p.b);
+	pthread_t thread;
+	uint64_t end;
+	put_bytes(p.a, 0, 1000);
+	closer = (struct closer){.p = p};
+	atomic_store(&to->in->want_down, WANT_FINAL);
+	lock_take(&from->slot->tx_lock);
+	REQUIRE(rewind_answer(from, p.a, 0, &end));
+	atomic_store(&to->slot->rewinding, REWINDING_ASKED);
+	atomic_store(&to->in->want_down, WANT_REWIND);
+	REQUIRE(pthread_create(&thread, NULL, close_as_last, NULL) == 0);
+	for (int naps = 0; naps < 100 && !closer.done; naps++)
+		usleep(1000);
+	from->out->down_at = end;
+	store_release(&from->out->down_epoch, from->out->up_epoch);
+	gate_set(&from->slot->gate_tx, GATE_FINAL);
+	rewind_answered(from);
+	lock_drop(&from->slot->tx_lock);
+	REQUIRE(pthread_join(thread, NULL) == 0);
+	CHECK(closer.found_mark);
+	get_bytes(p.b, 0, 1000);
+	pair_close(&p);
 }
