@@ -99,8 +99,7 @@ one differential tests/differential/differential.py --seed 1001 --seeds "${SEEDS
 integrity=("$build/tests/support/viaduct" "$build/tests/integrity/integrity")
 events() { # THRESHOLD
 	INTEGRITY_AFTER=$1 tests/integrity/run.py --slow "$build/tests/integrity/libintegrity-slow.so" \
-		"${integrity[@]}" --events --seconds 3600 --seed "$(date +%s)" --signals --switch --kill \
-		--without hand
+		"${integrity[@]}" --events --seconds 3600 --seed "$(date +%s)" --signals --switch --kill
 }
 part=events-0
 one events-hour-0 events 0

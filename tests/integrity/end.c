@@ -21,7 +21,7 @@ static enum scene pick_scene(uint64_t *rng, int theme)
 		return theme;
 	while (dice >= upto[scene])
 		scene++;
-	return opt.without >> scene & 1 ? SCENE_STREAM : scene;
+	return scene;
 }
 
 /* Some directions have a few bytes, which come all at once. */

@@ -258,8 +258,6 @@ static void pick_theme(void)
 	uint64_t rng = seed_of(40, 0, 0);
 	unsigned dice = (opt.seed + round_now) % (SCENES + THEMES_MIXED);
 	theme_now = opt.scene >= 0 ? opt.scene : dice < SCENES ? (int)dice : -1;
-	if (theme_now >= 0 && opt.without >> theme_now & 1)
-		theme_now = -1;
 	opt.signals = opt.signals && chance(&rng, 2);
 	opt.bounce = opt.bounce && chance(&rng, 2);
 	opt.forks = opt.forks && chance(&rng, 2);

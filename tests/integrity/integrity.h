@@ -42,11 +42,10 @@ struct options {
 	unsigned seconds, rounds, conns, wait_seconds;
 	uint64_t bytes, volume;
 	bool kill, bounce, forks, signals, hold, verbose;
-	bool events;	  /* rounds of events.c */
-	bool go_on;	  /* after a failure, with the next round */
-	int scene;	  /* -1: all but these: */
-	unsigned without; /* a bit for each */
-	bool far;	  /* this is one side, and the other is on another host */
+	bool events; /* rounds of events.c */
+	bool go_on;  /* after a failure, with the next round */
+	int scene;   /* -1: all */
+	bool far;    /* this is one side, and the other is on another host */
 	enum side side;
 	uint32_t own, peer; /* the hosts, in network order: loopback when they are one */
 	int mode;	    /* -1: all */

@@ -35,33 +35,19 @@ static struct {
 } total;
 
 static const struct option longs[] = {
-	{"seconds", 1, NULL, 's'},
-	{"rounds", 1, NULL, 'r'},
-	{"seed", 1, NULL, 'S'},
-	{"conns", 1, NULL, 'c'},
-	{"bytes", 1, NULL, 'b'},
-	{"kill", 0, NULL, 'k'},
-	{"switch", 0, NULL, 'w'},
-	{"signals", 0, NULL, 'i'},
-	{"no-fork", 0, NULL, 'F'},
-	{"mode", 1, NULL, 'm'},
-	{"client-mode", 1, NULL, 'C'},
-	{"server-mode", 1, NULL, 'D'},
-	{"first-round", 1, NULL, 'f'},
-	{"wait", 1, NULL, 't'},
-	{"side", 1, NULL, 'e'},
-	{"own", 1, NULL, 'o'},
-	{"peer", 1, NULL, 'p'},
-	{"hold", 0, NULL, 'h'},
-	{"verbose", 0, NULL, 'v'},
-	{"events", 0, NULL, 'E'},
-	{"scene", 1, NULL, 'n'},
-	{"without", 1, NULL, 'W'},
-	{"volume", 1, NULL, 'V'},
-	{"go-on", 0, NULL, 'g'},
-	{"resume", 1, NULL, 'R'},
-	{"nothing", 0, NULL, 'N'},
-	{0},
+	{"seconds", 1, NULL, 's'},     {"rounds", 1, NULL, 'r'},
+	{"seed", 1, NULL, 'S'},	       {"conns", 1, NULL, 'c'},
+	{"bytes", 1, NULL, 'b'},       {"kill", 0, NULL, 'k'},
+	{"switch", 0, NULL, 'w'},      {"signals", 0, NULL, 'i'},
+	{"no-fork", 0, NULL, 'F'},     {"mode", 1, NULL, 'm'},
+	{"client-mode", 1, NULL, 'C'}, {"server-mode", 1, NULL, 'D'},
+	{"first-round", 1, NULL, 'f'}, {"wait", 1, NULL, 't'},
+	{"side", 1, NULL, 'e'},	       {"own", 1, NULL, 'o'},
+	{"peer", 1, NULL, 'p'},	       {"hold", 0, NULL, 'h'},
+	{"verbose", 0, NULL, 'v'},     {"events", 0, NULL, 'E'},
+	{"scene", 1, NULL, 'n'},       {"volume", 1, NULL, 'V'},
+	{"go-on", 0, NULL, 'g'},       {"resume", 1, NULL, 'R'},
+	{"nothing", 0, NULL, 'N'},     {0},
 };
 
 static const char usage[] =
@@ -71,7 +57,7 @@ static const char usage[] =
 	"                 [--mode M | --client-mode M | --server-mode M] [--wait "
 	"SECONDS]\n"
 	"                 [--hold] [--verbose]\n"
-	"                 [--events [--scene S | --without S]] [--go-on]\n"
+	"                 [--events [--scene S]] [--go-on]\n"
 	"                 [--side client|server --own ADDRESS --peer ADDRESS]\n"
 	"modes: threads timeo fork poll select lt et oneshot\n"
 	"scenes: talk stream dup duo mmsg hand\n"
@@ -178,9 +164,6 @@ static void parse(int argc, char **argv)
 			break;
 		case 'n':
 			opt.scene = scene(optarg);
-			break;
-		case 'W':
-			opt.without |= 1u << scene(optarg);
 			break;
 		case 'm':
 			opt.mode = mode_number(optarg);
@@ -452,7 +435,6 @@ static bool all_happened(void)
 	for (int i = 0; i < COUNT_END; i++) {
 		printf("integrity: %9lu %s\n", total.count[i], texts[i]);
 		if (total.count[i] || i == COUNT_LOST ||
-		    (i == COUNT_HANDED && opt.without) ||
 		    (i == COUNT_SIGNAL && !opt.signals))
 			continue;
 		fprintf(stderr, "integrity: never: %s\n", texts[i]);
