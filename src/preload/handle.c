@@ -53,8 +53,10 @@ static bool stands_behind(void *caller, const char *name)
 	return m && (find_in(&o, map->l_addr, map->l_ld, name) || !o.hash);
 }
 
-/* NULL: the loader is to be asked. Deep: by a library that is bound to its own order. */
-void *handle_found(void *handle, const char *name, void *caller, bool deep)
+/* NULL: the loader is to be asked. Deep: by a library that is bound to its own order. A sanitizer
+ * asks before it is there. */
+__attribute__((no_sanitize("thread", "address", "undefined"))) void *
+handle_found(void *handle, const char *name, void *caller, bool deep)
 {
 	int saved = errno;
 	struct object own;
