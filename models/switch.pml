@@ -250,8 +250,8 @@ inline answer_down(to)
 {
 	end_at = tx_produced;
 	if
-	:: DUE -> answer()
-	:: !DUE
+	:: REWINDS -> answer() /* whether or not there is a request */
+	:: !REWINDS
 	fi;
 	if
 	:: broken -> gate_tx = to
