@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "base/find_call.h"
 #include "base/kernel.h"
 #include "base/regular.h"
 
@@ -22,47 +23,56 @@ struct shape {
 	const char *bytes;
 	uint8_t len, patch; /* where the jump is to go */
 	uint8_t any;	    /* not 0: a byte there that differs between versions */
+	uint8_t call;	    /* where its first `0f 05` is */
 };
-#define SHAPE_BUT(any, patch, text)                                                      \
+#define SHAPE_BUT(any, patch, before, after)                                             \
 	{                                                                                \
-		(text), sizeof(text) - 1, (patch), (any)                                 \
+		before "\x0f\x05" after, sizeof(before "\x0f\x05" after) - 1, (patch),   \
+			(any), sizeof(before) - 1                                        \
 	}
-#define SHAPE(patch, text) SHAPE_BUT(0, patch, text)
-#define CMP		   "\x48\x3d\x01\xf0\xff\xff" /* cmp $-4095,%rax */
+#define SHAPE(patch, before, after) SHAPE_BUT(0, patch, before, after)
+#define CMP			    "\x48\x3d\x01\xf0\xff\xff" /* cmp $-4095,%rax */
 
 static const struct shape shapes[GO_PLACES] = {
-	[GO_SYSCALL6] = SHAPE(12, "\x49\x89\xf2\x48\x89\xfa\x48\x89\xce\x48\x89\xdf"
-				  "\x0f\x05" CMP "\x76\x15\x48\xf7\xd8\x48\x89\xc1"
+	[GO_SYSCALL6] = SHAPE(12, "\x49\x89\xf2\x48\x89\xfa\x48\x89\xce\x48\x89\xdf",
+			      CMP "\x76\x15\x48\xf7\xd8\x48\x89\xc1"
 				  "\x48\xc7\xc0\xff\xff\xff\xff\x48\xc7\xc3\0\0\0\0\xc3"
 				  "\x48\x89\xd3\x48\xc7\xc1\0\0\0\0\xc3"),
-	[GO_VFORK] = SHAPE(7, "\x48\x8b\x44\x24\x08\x41\x5c\x0f\x05\x41\x54" CMP),
-	[GO_EXIT] = SHAPE(4, "\x8b\x7c\x24\x08\xb8\xe7\0\0\0\x0f\x05\xc3"),
+	[GO_VFORK] = SHAPE(7, "\x48\x8b\x44\x24\x08\x41\x5c", "\x41\x54" CMP),
+	[GO_EXIT] = SHAPE(4, "\x8b\x7c\x24\x08\xb8\xe7\0\0\0", "\xc3"),
 	[GO_EPOLL_CREATE] =
-		SHAPE(4, "\x8b\x7c\x24\x08\xb8\xd5\0\0\0\x0f\x05\x89\x44\x24\x10\xc3"),
+		SHAPE(4, "\x8b\x7c\x24\x08\xb8\xd5\0\0\0", "\x89\x44\x24\x10\xc3"),
 	[GO_EPOLL_CREATE1] =
-		SHAPE(4, "\x8b\x7c\x24\x08\xb8\x23\x01\0\0\x0f\x05\x89\x44\x24\x10\xc3"),
-	[GO_EPOLL_CTL] = SHAPE(
-		17, "\x8b\x7c\x24\x08\x8b\x74\x24\x0c\x8b\x54\x24\x10"
-		    "\x4c\x8b\x54\x24\x18\xb8\xe9\0\0\0\x0f\x05\x89\x44\x24\x20\xc3"),
-	[GO_EPOLL_WAIT] = SHAPE(
-		25, "\x8b\x7c\x24\x08\x48\x8b\x74\x24\x10\x8b\x54\x24\x18"
-		    "\x44\x8b\x54\x24\x1c\x49\xc7\xc0\0\0\0\0\xb8\x19\x01\0\0\x0f\x05"
-		    "\x89\x44\x24\x20\xc3"),
-	[GO_SETTLS] = SHAPE(14, "\x48\x83\xc7\x08\x48\x89\xfe\x48\xc7\xc7\x02\x10\0\0"
-				"\x48\xc7\xc0\x9e\0\0\0\x0f\x05" CMP "\x76\x0b"),
+		SHAPE(4, "\x8b\x7c\x24\x08\xb8\x23\x01\0\0", "\x89\x44\x24\x10\xc3"),
+	[GO_EPOLL_CTL] = SHAPE(17,
+			       "\x8b\x7c\x24\x08\x8b\x74\x24\x0c\x8b\x54\x24\x10"
+			       "\x4c\x8b\x54\x24\x18\xb8\xe9\0\0\0",
+			       "\x89\x44\x24\x20\xc3"),
+	[GO_EPOLL_WAIT] =
+		SHAPE(25,
+		      "\x8b\x7c\x24\x08\x48\x8b\x74\x24\x10\x8b\x54\x24\x18"
+		      "\x44\x8b\x54\x24\x1c\x49\xc7\xc0\0\0\0\0\xb8\x19\x01\0\0",
+		      "\x89\x44\x24\x20\xc3"),
+	[GO_SETTLS] = SHAPE(14,
+			    "\x48\x83\xc7\x08\x48\x89\xfe\x48\xc7\xc7\x02\x10\0\0"
+			    "\x48\xc7\xc0\x9e\0\0\0",
+			    CMP "\x76\x0b"),
 	/* From the offset of m.tls on, which differs; the offset of m.procid does, too. */
 	[GO_CLONE] = SHAPE_BUT(
-		54, 11,
-		"\x49\x83\xc0\x08\x48\x81\xcf\0\0\x08\0\xb8\x38\0\0\0\x0f\x05"
+		54, 11, "\x49\x83\xc0\x08\x48\x81\xcf\0\0\x08\0\xb8\x38\0\0\0",
 		"\x48\x83\xf8\0\x74\x05\x89\x44\x24\x30\xc3\x48\x89\xf4"
 		"\x49\x83\xfd\0\x74\x26\x49\x83\xf9\0\x74\x20\xb8\xba\0\0\0\x0f\x05"
 		"\x49\x89\x45\0\x4d\x89\x69\x30\x64\x4c\x89\x0c\x25\xf8\xff\xff\xff"
 		"\x4d\x89\xce\xe8"),
-	[GO_EXIT_THREAD] = SHAPE(5, "\x48\x8b\x44\x24\x08\xc7\0\0\0\0\0\xbf\0\0\0\0"
-				    "\xb8\x3c\0\0\0\x0f\x05\xcd\x03\xeb\xfe"),
-	[GO_SIGACTION] = SHAPE(20, "\x48\x8b\x7c\x24\x08\x48\x8b\x74\x24\x10"
-				   "\x48\x8b\x54\x24\x18\x4c\x8b\x54\x24\x20"
-				   "\xb8\x0d\0\0\0\x0f\x05\x89\x44\x24\x28\xc3"),
+	[GO_EXIT_THREAD] = SHAPE(5,
+				 "\x48\x8b\x44\x24\x08\xc7\0\0\0\0\0\xbf\0\0\0\0"
+				 "\xb8\x3c\0\0\0",
+				 "\xcd\x03\xeb\xfe"),
+	[GO_SIGACTION] = SHAPE(20,
+			       "\x48\x8b\x7c\x24\x08\x48\x8b\x74\x24\x10"
+			       "\x48\x8b\x54\x24\x18\x4c\x8b\x54\x24\x20"
+			       "\xb8\x0d\0\0\0",
+			       "\x89\x44\x24\x28\xc3"),
 };
 
 /* Since Go 1.27 the assembler has shorter forms of some moves. */
@@ -70,17 +80,19 @@ static const struct later {
 	enum go_place place;
 	struct shape shape;
 } laters[] = {
-	{GO_SYSCALL6, SHAPE(12, "\x49\x89\xf2\x48\x89\xfa\x48\x89\xce\x48\x89\xdf"
-				"\x0f\x05" CMP "\x76\x13\x48\xf7\xd8\x48\x89\xc1"
+	{GO_SYSCALL6, SHAPE(12, "\x49\x89\xf2\x48\x89\xfa\x48\x89\xce\x48\x89\xdf",
+			    CMP "\x76\x13\x48\xf7\xd8\x48\x89\xc1"
 				"\x48\xc7\xc0\xff\xff\xff\xff\xbb\0\0\0\0\xc3"
 				"\x48\x89\xd3\xb9\0\0\0\0\xc3")},
-	{GO_SETTLS, SHAPE(12, "\x48\x83\xc7\x08\x48\x89\xfe\xbf\x02\x10\0\0"
-			      "\xb8\x9e\0\0\0\x0f\x05" CMP "\x76\x0b")},
+	{GO_SETTLS, SHAPE(12,
+			  "\x48\x83\xc7\x08\x48\x89\xfe\xbf\x02\x10\0\0"
+			  "\xb8\x9e\0\0\0",
+			  CMP "\x76\x0b")},
 };
 #define LATERS (sizeof(laters) / sizeof(laters[0]))
 
 /* newosproc, before it calls clone: movl $CLONE_VM|FS|FILES|SIGHAND|SYSVSEM|THREAD,(%rsp) */
-static const struct shape asks_for_thread = SHAPE(0, "\xc7\x04\x24\0\x0f\x05\0");
+static const struct shape asks_for_thread = SHAPE(0, "\xc7\x04\x24\0", "\0");
 
 /* What may stand in the function named beside it only, or nowhere: sockets would be used, or waited
  * for, or children made, past us. */
@@ -89,19 +101,19 @@ static const struct stray {
 	enum go_place within;
 	bool is_static; /* that concerns statically linked programs alone */
 } strays[] = {
-	{SHAPE(0, "\xb8\xd5\0\0\0\x0f\x05"), GO_EPOLL_CREATE, false},
-	{SHAPE(0, "\xb8\x23\x01\0\0\x0f\x05"), GO_EPOLL_CREATE1, false},
-	{SHAPE(0, "\xb8\xe9\0\0\0\x0f\x05"), GO_EPOLL_CTL, false},
-	{SHAPE(0, "\xb8\x19\x01\0\0\x0f\x05"), GO_EPOLL_WAIT, false},
-	{SHAPE(0, "\xb8\xe8\0\0\0\x0f\x05"), GO_PLACES, false}, /* epoll_wait itself */
+	{SHAPE(0, "\xb8\xd5\0\0\0", ""), GO_EPOLL_CREATE, false},
+	{SHAPE(0, "\xb8\x23\x01\0\0", ""), GO_EPOLL_CREATE1, false},
+	{SHAPE(0, "\xb8\xe9\0\0\0", ""), GO_EPOLL_CTL, false},
+	{SHAPE(0, "\xb8\x19\x01\0\0", ""), GO_EPOLL_WAIT, false},
+	{SHAPE(0, "\xb8\xe8\0\0\0", ""), GO_PLACES, false}, /* epoll_wait itself */
 	/* Taken from the stack the return address, as only where the child shares that. */
-	{SHAPE(0, "\x41\x5c\x0f\x05"), GO_VFORK, false},
+	{SHAPE(0, "\x41\x5c", ""), GO_VFORK, false},
 	/* Syscall of Go 1.18 and older. */
-	{SHAPE(0, "\x48\x8b\x44\x24\x08\x0f\x05" CMP), GO_PLACES, false},
+	{SHAPE(0, "\x48\x8b\x44\x24\x08", CMP), GO_PLACES, false},
 	/* Threads that the C library would not know, and handlers of signals. */
-	{SHAPE(0, "\xb8\x38\0\0\0\x0f\x05"), GO_CLONE, true},
-	{SHAPE(0, "\xb8\x0d\0\0\0\x0f\x05"), GO_SIGACTION, true},
-	{SHAPE(0, "\x9e\0\0\0\x0f\x05"), GO_SETTLS, true}, /* arch_prctl */
+	{SHAPE(0, "\xb8\x38\0\0\0", ""), GO_CLONE, true},
+	{SHAPE(0, "\xb8\x0d\0\0\0", ""), GO_SIGACTION, true},
+	{SHAPE(0, "\x9e\0\0\0", ""), GO_SETTLS, true}, /* arch_prctl */
 };
 #define STRAYS (sizeof(strays) / sizeof(strays[0]))
 
@@ -122,11 +134,8 @@ struct search {
 static bool stands(const struct shape *p, const char *text, size_t len, size_t at,
 		   size_t *begins)
 {
-	const char *call = memmem(p->bytes, p->len, "\x0f\x05", 2);
-	size_t before = (size_t)(call - p->bytes);
-
-	*begins = at - before;
-	if (at < before || len - *begins < p->len)
+	*begins = at - p->call;
+	if (at < p->call || len - *begins < p->len)
 		return false;
 	text += *begins;
 	if (!p->any)
@@ -165,7 +174,7 @@ static void look_through(struct search *s, const char *text, size_t len, uint64_
 {
 	const char *at = text, *hit;
 
-	while ((hit = memmem(at, len - (size_t)(at - text), "\x0f\x05", 2))) {
+	while ((hit = find_call(at, text + len))) {
 		look_at(s, text, len, (size_t)(hit - text), base);
 		at = hit + 1;
 	}
@@ -263,6 +272,19 @@ static const char compares[] = "\x48\x3d\x23\x01\0\0\x74\x05";
 /* settls has saved rbp before, in one of two ways: its jump is so far behind its begin, at most */
 #define SETTLS_MOST 28
 
+/* Where it is in a program that is Go's runtime from its first instruction on: nothing of another library has run,
+ * or will. 0: it is none. */
+static uint64_t rt0_go(const struct image *im)
+{
+	const Elf64_Ehdr *eh = (const void *)im->file;
+	uint64_t rt0_amd64 = jump_target(im, eh->e_entry);
+	const unsigned char *p = code(im, rt0_amd64, sizeof(start) - 1);
+
+	if (eh->e_type != ET_EXEC || !p || memcmp(p, start, sizeof(start) - 1) != 0)
+		return 0;
+	return jump_target(im, rt0_amd64 + sizeof(start) - 1);
+}
+
 static int32_t far_at(const unsigned char *p)
 {
 	int32_t far;
@@ -275,8 +297,9 @@ static int32_t far_at(const unsigned char *p)
  * runtime.rt0_go sets FS by settls, stores through it, and looks whether m0.tls has changed: by these
  * instructions, in which both addresses are the same, and that function is the one called.
  */
-static bool tries_as_known(const struct image *im, uint64_t rt0, const struct go_text *t)
+static bool tries_as_known(const struct image *im, const struct go_text *t)
 {
+	uint64_t rt0 = rt0_go(im);
 	const unsigned char *p = code(im, rt0, WITHIN_START), *hit;
 	uint64_t called;
 
@@ -292,24 +315,17 @@ static bool tries_as_known(const struct image *im, uint64_t rt0, const struct go
 		       far_at(hit + TRIES_BYTES) + (int32_t)TRIES_BYTES + 4;
 }
 
-/* From its first instruction on it is Go's runtime: nothing of another library has run, or will. */
-static bool begins_as_go(const struct image *im, const Elf64_Ehdr *eh,
-			 const struct go_text *t)
-{
-	uint64_t rt0_amd64 = jump_target(im, eh->e_entry);
-	const unsigned char *p = code(im, rt0_amd64, sizeof(start) - 1);
-
-	if (eh->e_type != ET_EXEC || !p || memcmp(p, start, sizeof(start) - 1) != 0)
-		return false;
-	return tries_as_known(im, jump_target(im, rt0_amd64 + sizeof(start) - 1), t);
-}
-
 static bool has_part(const struct image *im, uint32_t type)
 {
 	for (unsigned i = 0; i < im->count; i++)
 		if (im->ph[i].p_type == type)
 			return true;
 	return false;
+}
+
+static bool is_static(const struct image *im)
+{
+	return !has_part(im, PT_INTERP) && !has_part(im, PT_DYNAMIC);
 }
 
 static const char *judge(const struct search *s)
@@ -347,54 +363,88 @@ static const char *judge(const struct search *s)
 /* Of Go's linker's; a hostile file has more, each of them the whole of it. */
 #define PARTS_MOST 64
 
-static int search(const char *file, size_t size, struct go_text *found)
+/* False: it is no sound program. */
+static bool take_image(const char *file, size_t size, struct image *im)
 {
 	const Elf64_Ehdr *eh = (const void *)file;
 	const Elf64_Phdr *ph;
-	struct search s = {.found = found};
-	struct image im;
 
 	if (size < sizeof(*eh) || memcmp(eh->e_ident, ELFMAG, SELFMAG) != 0 ||
 	    eh->e_ident[EI_CLASS] != ELFCLASS64 || eh->e_phentsize != sizeof(*ph) ||
 	    eh->e_phoff % sizeof(uint64_t) || eh->e_phoff > size ||
 	    (size - eh->e_phoff) / sizeof(*ph) < eh->e_phnum || eh->e_phnum > PARTS_MOST)
-		return -ENOEXEC;
+		return false;
 	ph = (const void *)(file + eh->e_phoff);
 	for (unsigned i = 0; i < eh->e_phnum; i++)
 		if (ph[i].p_offset > size || ph[i].p_filesz > size - ph[i].p_offset)
-			return -ENOEXEC;
-	for (unsigned i = 0; i < eh->e_phnum; i++)
-		if (ph[i].p_type == PT_LOAD && (ph[i].p_flags & PF_X))
-			look_through(&s, file + ph[i].p_offset, ph[i].p_filesz,
-				     ph[i].p_vaddr);
-	im = (struct image){file, ph, eh->e_phnum};
+			return false;
+	*im = (struct image){file, ph, eh->e_phnum};
+	return true;
+}
+
+static int search(const char *file, size_t size, struct go_text *found)
+{
+	struct search s = {.found = found};
+	struct image im;
+
+	if (!take_image(file, size, &im))
+		return -ENOEXEC;
+	for (unsigned i = 0; i < im.count; i++)
+		if (im.ph[i].p_type == PT_LOAD && (im.ph[i].p_flags & PF_X))
+			look_through(&s, file + im.ph[i].p_offset, im.ph[i].p_filesz,
+				     im.ph[i].p_vaddr);
 	s.threads = imports_threads(&im);
-	found->is_static = !has_part(&im, PT_INTERP) && !has_part(&im, PT_DYNAMIC);
-	s.begins_as_go = found->is_static && !has_part(&im, PT_TLS) &&
-			 begins_as_go(&im, eh, found);
+	found->is_static = is_static(&im);
+	s.begins_as_go =
+		found->is_static && !has_part(&im, PT_TLS) && tries_as_known(&im, found);
 	for (unsigned i = GO_SETTLS; !found->is_static && i < GO_PLACES; i++)
 		found->at[i] = 0;
 	found->lacks = judge(&s);
 	return found->lacks ? -ENOEXEC : 0;
 }
 
-int go_text_find(const char *path, struct go_text *found)
+/* The file in memory, or NULL. */
+static const char *map_file(const char *path, size_t *size)
 {
 	struct stat st;
-	char *file;
-	int fd = regular_open(path), r = -ENOEXEC;
+	void *file = MAP_FAILED;
+	int fd = regular_open(path);
+
+	if (fd < 0)
+		return NULL;
+	if (kernel_fstat(fd, &st) == 0 && st.st_size > (off_t)sizeof(Elf64_Ehdr)) {
+		*size = (size_t)st.st_size;
+		file = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
+	}
+	kernel_close(fd);
+	return file == MAP_FAILED ? NULL : file;
+}
+
+bool go_text_begins(const char *path)
+{
+	size_t size;
+	const char *file = map_file(path, &size);
+	struct image im;
+	bool begins;
+
+	if (!file)
+		return false;
+	begins = take_image(file, size, &im) && is_static(&im) && rt0_go(&im);
+	munmap((void *)(uintptr_t)file, size);
+	return begins;
+}
+
+int go_text_find(const char *path, struct go_text *found)
+{
+	size_t size;
+	const char *file = map_file(path, &size);
+	int r = -ENOEXEC;
 
 	memset(found, 0, sizeof(*found));
 	found->lacks = "its file cannot be looked into";
-	if (fd < 0)
-		return r;
-	if (kernel_fstat(fd, &st) == 0 && st.st_size > (off_t)sizeof(Elf64_Ehdr)) {
-		file = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-		if (file != MAP_FAILED) {
-			r = search(file, (size_t)st.st_size, found);
-			munmap(file, (size_t)st.st_size);
-		}
+	if (file) {
+		r = search(file, size, found);
+		munmap((void *)(uintptr_t)file, size);
 	}
-	kernel_close(fd);
 	return r;
 }

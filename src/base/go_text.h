@@ -38,4 +38,7 @@ struct go_text {
  */
 int go_text_find(const char *path, struct go_text *found);
 
+/* Whether that is a program in Go that is linked statically, by its first instructions alone: it takes no time. */
+bool go_text_begins(const char *path);
+
 #endif

@@ -148,9 +148,10 @@ static const char *join(void)
 
 	if (!hook_active)
 		return "Viaduct is switched off";
-	if (go_text_find(start_loader.program, &text) == 0 && text.is_static)
-		return go_static_join(&text);
-	return static_join();
+	if (!go_text_begins(start_loader.program))
+		return static_join();
+	return go_text_find(start_loader.program, &text) == 0 ? go_static_join(&text)
+							      : text.lacks;
 }
 
 int start_join(const struct door_start *from)

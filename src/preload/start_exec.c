@@ -89,12 +89,10 @@ static bool is_static(const char *path)
 static bool is_followed(const char *path)
 {
 	const struct config *c = config_get();
-	struct go_text go;
 
 	if (c->go_followed == c->static_followed)
 		return c->go_followed;
-	return go_text_find(path, &go) == 0 && go.is_static ? c->go_followed
-							    : c->static_followed;
+	return go_text_begins(path) ? c->go_followed : c->static_followed;
 }
 
 /* Nothing but a file that could be executed, and gains nothing by that. */
@@ -148,11 +146,9 @@ static bool follows_by(char *const envp[])
 static bool can_be_carried(const char *path)
 {
 	struct static_text text;
-	struct go_text go;
 	uint8_t numbers[512];
 
-	if (go_text_find(path, &go) == 0 ||
-	    machine_lacks(machine_here(), MACHINE_FOR_STATIC))
+	if (go_text_begins(path) || machine_lacks(machine_here(), MACHINE_FOR_STATIC))
 		return false;
 	static_concerns(numbers, sizeof(numbers));
 	if (static_text_find(path, numbers, sizeof(numbers), &text) != 0)
@@ -180,8 +176,8 @@ static bool loads(struct look *k, const char *path, enum start_exec_name name,
 	}
 	if (name >= START_EXEC_PATH_OF_CHILD && *k->path != '/')
 		return false;
-	return is_static(k->path) && has_us(envp) && is_plain_static(k) &&
-	       is_followed(k->path) && find_loader(k->loader);
+	return is_static(k->path) && is_followed(k->path) && has_us(envp) &&
+	       is_plain_static(k) && find_loader(k->loader);
 }
 
 /* With the two that end the lists, and the variable in front. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/find_call.h"
 #include "base/go_text.h"
 #include "unit/test.h"
 
@@ -156,6 +157,9 @@ static void begin_static(void)
 	lead(at.rt0_go + RT0_CALL, at.settls);
 }
 
+/* What go_text_begins says of the file that was looked into last. */
+static bool begins;
+
 static int find(size_t size, struct go_text *found)
 {
 	static char path[] = "/tmp/viaduct-go-text-XXXXXX";
@@ -163,6 +167,7 @@ static int find(size_t size, struct go_text *found)
 
 	REQUIRE(fd >= 0 && write(fd, file, size) == (ssize_t)size);
 	r = go_text_find(path, found);
+	begins = go_text_begins(path);
 	close(fd);
 	unlink(path);
 	strcpy(path + strlen(path) - 6, "XXXXXX");
@@ -342,6 +347,50 @@ TEST(a_static_program_that_is_not_as_known_is_refused)
 	begin_static();
 	ADD(SIGACTION);
 	CHECK(strstr(lack(), names[1]));
+}
+
+TEST(its_begin_tells_what_it_is)
+{
+	begin("pthread_create");
+	ADD(SYSCALL6);
+	ADD(EXIT);
+	CHECK_STR(lack(), "");
+	CHECK(!begins);
+
+	/* What is not as known later on is for the search to say. */
+	begin_static();
+	file[at.rt0_go] ^= 0x41;
+	file[at.clone + 8] ^= 0x41;
+	CHECK(strstr(lack(), "does not begin"));
+	CHECK(begins);
+
+	begin_static();
+	file[at.rt0_amd64 + 3] ^= 0x41;
+	CHECK(strstr(lack(), "does not begin"));
+	CHECK(!begins);
+}
+
+/* Wherever it lies to the sixteen bytes that are looked at together, and the last one alone is none. */
+TEST(a_call_is_found_anywhere)
+{
+	unsigned char text[80];
+
+	for (size_t begin = 0; begin < 20; begin++)
+		for (size_t end = begin; end < sizeof(text); end++) {
+			memset(text, 0x0f, sizeof(text));
+			CHECK(!find_call(text + begin, text + end));
+			memset(text, 0x05, sizeof(text));
+			CHECK(!find_call(text + begin, text + end));
+			if (end - begin < 2)
+				continue;
+			text[end - 2] = 0x0f;
+			CHECK(find_call(text + begin, text + end) == text + end - 2);
+			CHECK(!find_call(text + begin, text + end - 1));
+			/* The first of two. */
+			text[end - 2] = 0x05;
+			text[begin] = 0x0f;
+			CHECK(find_call(text + begin, text + end) == text + begin);
+		}
 }
 
 /* A file is what its maker made it: whatever it says, nothing outside it is read. */

@@ -193,16 +193,21 @@ static bool explain_static(const struct program *p, const char *file, bool go,
 			   "Use `--go follow`, which carries them; see viaduct-run(1).");
 		return false;
 	}
-	if (!go && static_fits(p, file, &is_said, a))
+	if (go || go_text_begins(file)) {
+		say(a, POINT_NO, "static",
+		    "%s is statically linked, a program in Go: its connections cannot "
+		    "be followed: %s.",
+		    p->path, text.lacks);
+		say_remedy(a, "Nothing to do: it stays on TCP, and its peers with it.");
+		return false;
+	}
+	if (static_fits(p, file, &is_said, a))
 		return true;
 	if (is_said)
 		return false;
 	say(a, POINT_NO, "static",
-	    "%s is statically linked%s: no library can be preloaded into it.", p->path,
-	    go ? ", a program in Go" : "");
-	say_remedy(a, go ? "Nothing to do: its system calls go past the C library, and "
-			   "are not those that are known."
-			 : "Use a build of it that is linked dynamically.");
+	    "%s is statically linked: no library can be preloaded into it.", p->path);
+	say_remedy(a, "Use a build of it that is linked dynamically.");
 	return false;
 }
 
