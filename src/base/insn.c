@@ -45,9 +45,11 @@ static const char two_byte[] = "mmmmx.....x.xm.B"
 			       "mmmmmmmmmmmmmmmm"
 			       "mmmmmmmmmmmmmmmm";
 
-/* At most INSN_MOST bytes: what lies behind them reads as 0, and makes it too long. */
+/* So many may be read. What goes on behind INSN_MOST of them is too long, whatever it is. */
+enum { READ_MOST = INSN_MOST + 16 };
+
 struct bytes {
-	uint8_t b[INSN_MOST + 16];
+	const uint8_t *b;
 	unsigned at;
 };
 
@@ -114,7 +116,8 @@ static bool take_operands(struct bytes *s, struct insn *x, char what)
 	bool wide = x->rex & 8;
 	unsigned z = x->opsize && !wide ? 2 : 4;
 
-	if (strchr("mBWZtT", what))
+	if (what == 'm' || what == 'B' || what == 'Z' || what == 'W' || what == 't' ||
+	    what == 'T')
 		take_modrm(s, x);
 	switch (what) {
 	case '.':
@@ -238,13 +241,12 @@ static void take_prefixes(struct bytes *s, struct insn *x)
 	}
 }
 
-bool insn_decode(const uint8_t *p, size_t left, struct insn *out)
+static bool decode(const uint8_t *p, size_t left, struct insn *out)
 {
-	struct bytes s = {.at = 0};
+	struct bytes s = {.b = p};
 	struct insn x = {0};
 	bool known;
 
-	memcpy(s.b, p, left < INSN_MOST ? left : INSN_MOST);
 	take_prefixes(&s, &x);
 	/* A second REX, or none before the opcode that it belongs to, is nothing a compiler makes. */
 	if (s.at >= INSN_MOST || (x.rex && s.at > 1 && one_byte[s.b[s.at - 2]] == 'R'))
@@ -265,6 +267,17 @@ bool insn_decode(const uint8_t *p, size_t left, struct insn *out)
 		return false;
 	*out = x;
 	return true;
+}
+
+bool insn_decode(const uint8_t *p, size_t left, struct insn *out)
+{
+	uint8_t last[READ_MOST];
+
+	if (left >= READ_MOST)
+		return decode(p, left, out);
+	memset(last, 0, sizeof(last));
+	memcpy(last, p, left);
+	return decode(last, left, out);
 }
 
 static unsigned modrm_reg(const uint8_t *p, const struct insn *x)

@@ -8,6 +8,7 @@
 #include "base/static_sweep.h"
 
 #include <elf.h>
+#include <emmintrin.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,9 +27,15 @@ static int lack(struct sweep *s, const char *why, uint64_t at)
 	return -ENOEXEC;
 }
 
+/* Whether a section of code may be there: all between the first and the last. */
+static bool is_among(const struct sweep *s, uint64_t addr)
+{
+	return addr - s->spans[0].addr < s->bytes;
+}
+
 static struct sweep_span *span_of(struct sweep *s, uint64_t addr)
 {
-	if (addr < s->spans[0].addr)
+	if (!is_among(s, addr))
 		return NULL;
 	for (unsigned i = 0; i < s->count; i++)
 		if (addr - s->spans[i].addr < s->spans[i].len)
@@ -211,6 +218,10 @@ static int sweep_span(struct sweep *s, struct sweep_span *in)
 static int check_branches(struct sweep *s, const struct sweep_span *in)
 {
 	for (size_t at = 0; at < in->len; at++) {
+		if (!(in->branched[at / 8] & ~in->starts[at / 8])) {
+			at |= 7; /* none of these eight */
+			continue;
+		}
 		if (!sweep_bit(in->branched, at) || sweep_bit(in->starts, at))
 			continue;
 		if (at == 0 || in->bytes[at - 1] != 0xf0 ||
@@ -221,17 +232,45 @@ static int check_branches(struct sweep *s, const struct sweep_span *in)
 	return 0;
 }
 
+static uint64_t distance_at(const uint8_t *p)
+{
+	int32_t distance;
+
+	memcpy(&distance, p, sizeof(distance));
+	return (uint64_t)(int64_t)distance;
+}
+
+static void mark_far_at(struct sweep *s, const struct sweep_span *in, size_t at)
+{
+	const uint8_t *p = in->bytes + at;
+
+	if ((*p & 0xfe) == 0xe8)
+		mark(s, in->addr + at + 5 + distance_at(p + 1));
+	else if (*p == 0x0f && (p[1] & 0xf0) == 0x80 && at + 6 <= in->len)
+		mark(s, in->addr + at + 6 + distance_at(p + 2));
+}
+
+/* A bit for each of 16 bytes by which such a branch may begin. */
+static unsigned far_among(const uint8_t *p)
+{
+	__m128i b = _mm_loadu_si128((const void *)p);
+	__m128i near = _mm_and_si128(b, _mm_set1_epi8((char)0xfe));
+
+	return (unsigned)_mm_movemask_epi8(
+		_mm_or_si128(_mm_cmpeq_epi8(near, _mm_set1_epi8((char)0xe8)),
+			     _mm_cmpeq_epi8(b, _mm_set1_epi8(0x0f))));
+}
+
 /* Distances of 4 bytes, read at every byte, whether an instruction begins there or not. */
 static void mark_far(struct sweep *s, const struct sweep_span *in)
 {
-	for (size_t at = 0; at + 5 <= in->len; at++) {
-		const uint8_t *p = in->bytes + at;
+	size_t at = 0;
 
-		if ((*p & 0xfe) == 0xe8)
-			mark(s, in->addr + at + 5 + (uint64_t)insn_number(p + 1, 4));
-		else if (*p == 0x0f && (p[1] & 0xf0) == 0x80 && at + 6 <= in->len)
-			mark(s, in->addr + at + 6 + (uint64_t)insn_number(p + 2, 4));
-	}
+	for (; at + 16 + 4 <= in->len; at += 16)
+		for (unsigned bits = far_among(in->bytes + at); bits; bits &= bits - 1)
+			mark_far_at(s, in, at + (unsigned)__builtin_ctz(bits));
+	for (; at + 5 <= in->len; at++)
+		mark_far_at(s, in, at);
 }
 
 static bool is_start(struct sweep *s, uint64_t addr)
@@ -247,8 +286,9 @@ static void mark_word(struct sweep *s, const uint8_t *p, uint64_t at, uint64_t e
 {
 	if (at + 8 <= end)
 		mark(s, number_at(p + at, 8));
-	if (!s->is_pie && ((at >= 4 && is_start(s, number_at(p + at - 4, 4))) ||
-			   (at + 8 <= end && is_start(s, number_at(p + at + 4, 4)))))
+	if (!s->is_pie && is_among(s, number_at(p + at, 4)) &&
+	    ((at >= 4 && is_start(s, number_at(p + at - 4, 4))) ||
+	     (at + 8 <= end && is_start(s, number_at(p + at + 4, 4)))))
 		mark(s, number_at(p + at, 4));
 }
 
@@ -394,6 +434,8 @@ static int find_spans(struct sweep *s)
 					    .addr = sh[i].sh_addr,
 					    .len = sh[i].sh_size};
 	}
+	if (s->count)
+		s->bytes = end - s->spans[0].addr;
 	if (!s->count || !span_of(s, eh->e_entry))
 		return lack(s, "its sections are not as expected", eh->e_entry);
 	for (unsigned i = 0; i < eh->e_shnum; i++)

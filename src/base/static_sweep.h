@@ -23,6 +23,7 @@ struct sweep_span {
 struct sweep {
 	struct sweep_span spans[SWEEP_SPANS_MOST]; /* by address */
 	unsigned count;
+	uint64_t bytes; /* from the begin of the first to the end of the last */
 	bool is_pie;
 	const char *lacks; /* a sentence why not, when it fails */
 	uint64_t lacks_at;

@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include "base/find_call.h"
 #include "base/insn.h"
 #include "base/kernel.h"
 #include "base/regular.h"
@@ -222,11 +223,6 @@ static bool is_quiet(const struct sweep_span *in, size_t from, size_t end)
 	return true;
 }
 
-static bool begins_with_call(const struct sweep_span *in, size_t at)
-{
-	return in->bytes[at] == 0x0f && in->bytes[at + 1] == 0x05;
-}
-
 /* As few instructions before the syscall as will do. `floor`: what may not be touched ends there. */
 static bool find_jump(const struct sweep_span *in, struct static_site *s, size_t floor,
 		      size_t *end)
@@ -357,16 +353,22 @@ static int add_site(struct search *f, const struct sweep_span *in, size_t at,
 	return 0;
 }
 
+/* Of all instructions those alone are looked at that have these bytes. */
 static int look_through(struct search *f, const struct sweep_span *in)
 {
+	const uint8_t *hit = in->bytes, *end = in->bytes + in->len;
 	size_t floor = 0;
 	struct insn x;
 	int r = 0;
 
-	for (size_t at = 0; r == 0 && at < in->len; at++) {
-		if (!sweep_bit(in->starts, at) || !decode(in, at, &x) || !is_syscall(&x))
+	for (; r == 0 && (hit = find_call(hit, end)); hit++) {
+		size_t call = (size_t)(hit - in->bytes), at = call;
+
+		if (!sweep_bit(in->starts, at) && !before(in, at, &at))
 			continue;
-		if (!begins_with_call(in, at))
+		if (!decode(in, at, &x) || !is_syscall(&x))
+			continue;
+		if (at != call)
 			return lack(f->found, "a system call has a prefix",
 				    in->addr + at);
 		r = add_site(f, in, at, &floor);
