@@ -70,7 +70,7 @@ def missing_of(name):
 def stays_on_tcp(bench, program):
     """Why Viaduct leaves that program in Go there, or None: as where the processor has no rdfsbase."""
     said = subprocess.run([bench.options.viaduct, "explain", "--json", "--", shutil.which(program, path=SEARCH)],
-                          env={**os.environ, "VIADUCT_GO": "follow"}, stdout=subprocess.PIPE, check=False).stdout
+                          stdout=subprocess.PIPE, check=False).stdout
     return next((point["text"] for point in json.loads(said)["points"] if point["state"] == "no"), None)
 
 

@@ -26,10 +26,8 @@ def build(bench):
 def app_go(bench):
     """programs in Go"""
     program = build(bench)
-    os.environ["VIADUCT_GO"] = "follow"
     for what in dict.fromkeys(case[0] for case in CASES):
         measure_one(bench, program, what)
-    os.environ.pop("VIADUCT_GO")
 
 
 def name_of(what, connections, idle, plain):

@@ -79,9 +79,7 @@ def app_caddy(bench):
         return ["env", f"HOME={folder}", shutil.which("caddy", path=SEARCH), "file-server", "--listen",
                 f"127.0.0.1:{port}", "--root", str(files(folder))]
 
-    os.environ["VIADUCT_GO"] = "follow"
     ask_by_wrk(bench, "caddy", command_for, CASES[:-1])
-    os.environ.pop("VIADUCT_GO")
 
 
 NODE_CASES = (("echo 64 B c1", "echo", 1), ("echo 64 B c32", "echo", 32), ("http c32", "http", 32))

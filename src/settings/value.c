@@ -135,7 +135,7 @@ void value_defaults(struct config *config)
 	config->redirect = CONFIG_MEASURED;
 	config->registration = CONFIG_REGISTER_KEEP;
 	config->io_uring_left = false;
-	config->go_followed = false;
+	config->go_followed = true;
 	config->static_followed = false;
 }
 

@@ -48,5 +48,4 @@ def scenario(run):
     return before, good, fetch(run, port)
 
 
-os.environ["VIADUCT_GO"] = "follow"
 harness.main(scenario, lacks={mode: harness.machine.lacks_for_go() for mode in ("both", "server")})

@@ -61,5 +61,4 @@ def scenario(run):
     return out
 
 
-os.environ["VIADUCT_GO"] = "follow"
 harness.main(scenario)

@@ -135,5 +135,4 @@ def scenario(run):
     return child + locked + run.client([program])
 
 
-os.environ["VIADUCT_GO"] = "follow"
 harness.main(scenario, modes=("plain", "both"), alone=True)

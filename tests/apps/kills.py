@@ -192,5 +192,4 @@ SURVIVOR, VICTIM = sys.argv[2:4]
 del sys.argv[2:4]
 if "cgo" in (SURVIVOR, VICTIM):
     harness.need_followed_go()
-os.environ["VIADUCT_GO"] = "follow"
 harness.main(scenario, modes=("plain", "both"))

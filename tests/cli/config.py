@@ -132,7 +132,7 @@ class Shown(Config):
         self.assertEqual({s["name"]: s["value"] for s in seen["settings"]},
                          {"profile": "default", "viaduct": "on", "upgrade-after": "16",
                           "spin": "auto", "ring-max": "4M", "redirect": "auto",
-                          "registration": "keep", "io-uring": "refuse", "go": "leave", "static": "leave", "log": "off",
+                          "registration": "keep", "io-uring": "refuse", "go": "follow", "static": "leave", "log": "off",
                           "report": "none"})
         self.assertEqual((seen["rules"], seen["off"], seen["doubt"]), ([], False, False))
 
@@ -151,7 +151,7 @@ class Shown(Config):
             "redirect": ("auto", "default"),
             "registration": ("keep", "default"),
             "io-uring": ("refuse", "default"),
-            "go": ("leave", "default"),
+            "go": ("follow", "default"),
             "static": ("leave", "default"),
             "log": ("off", f"{conf}:5"),
             "report": ("none", "default")})

@@ -213,7 +213,7 @@ class Programs(Explain):
         caddy = shutil.which("caddy")
         if not caddy:
             self.skipTest("caddy is missing")
-        answers = [self.of(caddy), self.of(caddy, env={"VIADUCT_GO": "follow"})]
+        answers = [self.of(caddy, env={"VIADUCT_GO": "leave"}), self.of(caddy)]
         if lacks := machine.lacks_for_go():
             for answer in answers:
                 self.assertIn(f"cannot be followed: {lacks}.", self.point(answer, "raw-system-calls", "no")["text"])

@@ -321,8 +321,8 @@ class Settings(Run):
 
     def test_report_of_what_does_not_come_by(self):
         report = self.tmp / "report"
-        self.refused(REFUSED, "--report", report, "--", GO_LIKE, says=["in Go"])
-        self.refused(REFUSED, "--go", "follow", "--", GO_LIKE, says=["in Go", "Go 1.19"])
+        self.refused(REFUSED, "--report", report, "--", GO_LIKE, says=["in Go", "Go 1.19"])
+        self.refused(REFUSED, "--go", "leave", "--", GO_LIKE, says=["in Go"])
         # A child of somebody else's.
         self.ok("--report", report, "--", "sh", "-c", f"{GO_LIKE}; exit 0")
         lines = [json.loads(line) for line in report.read_text().splitlines()]

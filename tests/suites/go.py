@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The tests of Go's own network libraries: plain, and followed with each connection upgraded at its first operation.
-Linked either way they have the same outcomes, but for one test that looks for the system call sendfile.
+Linked either way they have the same outcomes, but for tests that look for the system calls sendfile and splice.
 
 usage: go.py VIADUCT [PACKAGE...]; with GOROOT, of that Go.
 """
@@ -20,7 +20,9 @@ import machine  # noqa: E402 pylint: disable=wrong-import-position
 SKIP = 77
 PACKAGES = ["net", "net/http", "net/http/httputil", "net/rpc", "net/smtp", "crypto/tls"]
 OUTCOME = re.compile(r"^ *--- (\w+): (\S+)", re.MULTILINE)
-SEES_THE_CALL = {"TestLinuxSendfile", "TestLinuxSendfileChild"}
+# Since Go 1.22 TestSplice asks whether the kernel has moved the bytes; that they are the right ones is asked as well.
+SEES_THE_CALL = re.compile(r"TestLinuxSendfile(Child)?|TestSplice(/tcp-to-(tcp|unix)(/.*)?)?")
+OF_SPLICE = re.compile(r"^ *splice_linux_test\.go:\d+: (?!expected handled = true).*", re.MULTILINE)
 
 
 def build(go, package, cgo, folder, program):
@@ -30,31 +32,41 @@ def build(go, package, cgo, folder, program):
 
 
 def run(words, source):
-    """Whether it has ended well, and the outcomes by name."""
+    """The outcomes by name, and what it said."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("VIADUCT")}
     done = subprocess.run([*words, "-test.short", "-test.v"], cwd=source, env=env, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
     outcomes = {}
     for outcome, name in OUTCOME.findall(done.stdout):
-        if name not in SEES_THE_CALL:
+        if not SEES_THE_CALL.fullmatch(name):
             outcomes.setdefault(name, []).append(outcome)
     return {name: sorted(all_of) for name, all_of in outcomes.items()}, done.stdout
 
 
-def both(viaduct, program, source, folder):
-    """True when they are the same, and some connections were direct."""
-    report = folder / "report"
-    report.unlink(missing_ok=True)
-    plain, _ = run([str(program)], source)
-    seen, text = run([viaduct, "run", "--go", "follow", "--upgrade-after", "0", "--report", str(report), "--",
-                      str(program)], source)
-    lines = [json.loads(line) for line in report.read_text().splitlines()]
-    upgraded = sum(line["upgraded"] for line in lines)
+def compare(follow, program, source, names=()):
+    """How many there are, which differ, and what the one that is followed said."""
+    words = [str(program), *(["-test.run", f"^({'|'.join(names)})$"] if names else [])]
+    plain, _ = run(words, source)
+    seen, text = run([*follow, *words], source)
     differ = sorted(name for name in {*plain, *seen} if plain.get(name) != seen.get(name))
     for name in differ:
         print(f"  {name}: plain {plain.get(name)}, followed {seen.get(name)}")
-    print(f"{program.name}: {len(plain)} tests, {upgraded} connections upgraded, {len(differ)} differ", flush=True)
-    if differ or not plain or not upgraded:
+    return len(plain), differ + OF_SPLICE.findall(text), text
+
+
+def both(viaduct, program, source, folder):
+    """True when they are the same, and some connections were direct. Some of these tests fail where the machine is
+    slow, followed or not: those that differ have a second try by themselves."""
+    report = folder / "report"
+    report.unlink(missing_ok=True)
+    follow = [viaduct, "run", "--upgrade-after", "0", "--report", str(report), "--"]
+    count, differ, text = compare(follow, program, source)
+    lines = [json.loads(line) for line in report.read_text().splitlines()]
+    upgraded = sum(line["upgraded"] for line in lines)
+    if differ and not OF_SPLICE.search(text):
+        _, differ, text = compare(follow, program, source, {name.split("/")[0] for name in differ})
+    print(f"{program.name}: {count} tests, {upgraded} connections upgraded, {len(differ)} differ", flush=True)
+    if differ or not count or not upgraded:
         print(text[-4000:])
         return False
     return True

@@ -19,12 +19,12 @@ struct setting {
 #define WANT(after, spin, fixed, area)                                                   \
 	{                                                                                \
 		.upgrade_after = (after), .spin_ns = (spin), .spin_fixed = (fixed),      \
-		.area_limit = (area), .redirect = CONFIG_MEASURED                        \
+		.area_limit = (area), .redirect = CONFIG_MEASURED, .go_followed = true   \
 	}
 #define WANT_REDIRECT(least)                                                             \
 	{                                                                                \
 		.upgrade_after = 16, .spin_ns = 50000, .area_limit = 2,                  \
-		.redirect = (least)                                                      \
+		.redirect = (least), .go_followed = true                                 \
 	}
 #define DEFAULTS WANT(16, 50000, false, 2)
 
@@ -77,7 +77,8 @@ static struct setting settings[] = {
 	  .upgrade_after = 16,
 	  .spin_ns = 50000,
 	  .area_limit = 2,
-	  .redirect = CONFIG_MEASURED},
+	  .redirect = CONFIG_MEASURED,
+	  .go_followed = true},
 	 NULL},
 	{"VIADUCT", "on", DEFAULTS, NULL},
 	{"VIADUCT", "", DEFAULTS, NULL},
@@ -116,6 +117,7 @@ static struct setting settings[] = {
 	  .spin_ns = 50000,
 	  .area_limit = 2,
 	  .redirect = CONFIG_MEASURED,
+	  .go_followed = true,
 	  .registration = CONFIG_REGISTER_ONCE},
 	 NULL},
 	{"VIADUCT_REGISTRATION", "off", DEFAULTS, "keep, check or once"},
@@ -126,17 +128,17 @@ static struct setting settings[] = {
 	  .spin_ns = 50000,
 	  .area_limit = 2,
 	  .redirect = CONFIG_MEASURED,
+	  .go_followed = true,
 	  .io_uring_left = true},
 	 NULL},
 	{"VIADUCT_IO_URING", "off", DEFAULTS, "refuse or leave"},
-	{"VIADUCT_GO", "leave", DEFAULTS, NULL},
+	{"VIADUCT_GO", "follow", DEFAULTS, NULL},
 	{"VIADUCT_GO",
-	 "follow",
+	 "leave",
 	 {.upgrade_after = 16,
 	  .spin_ns = 50000,
 	  .area_limit = 2,
-	  .redirect = CONFIG_MEASURED,
-	  .go_followed = true},
+	  .redirect = CONFIG_MEASURED},
 	 NULL},
 	{"VIADUCT_GO", "on", DEFAULTS, "leave or follow"},
 	{"VIADUCT_STATIC",
@@ -145,6 +147,7 @@ static struct setting settings[] = {
 	  .spin_ns = 50000,
 	  .area_limit = 2,
 	  .redirect = CONFIG_MEASURED,
+	  .go_followed = true,
 	  .static_followed = true},
 	 NULL},
 	{"VIADUCT_STATIC", "on", DEFAULTS, "leave or follow"},
@@ -160,7 +163,8 @@ static struct setting settings[] = {
 	  .upgrade_after = 16,
 	  .spin_ns = 50000,
 	  .area_limit = 2,
-	  .redirect = CONFIG_MEASURED},
+	  .redirect = CONFIG_MEASURED,
+	  .go_followed = true},
 	 NULL},
 	{"VIADUCT_PROFILE", "fast", DEFAULTS, "latency, throughput, frugal, off or"},
 	{"VIADUCT_RULES", "deny port=x", DEFAULTS, "stays on TCP"},
