@@ -20,6 +20,7 @@
 #include "conn/heed.h"
 #include "conn/leave.h"
 #include "conn/limbo.h"
+#include "conn/passed.h"
 #include "conn/report.h"
 #include "conn/shown.h"
 #include "conn/table.h"
@@ -268,6 +269,7 @@ void fd_duplicated(int oldfd, int newfd)
 /* In the parent, before fork: each child holds every socket from its first moment on. */
 void sock_forking(void)
 {
+	passed_copied();
 	limbo_forking();
 	lock_take(&forking_lock);
 	fds_calls_forking();

@@ -15,6 +15,7 @@
 #include "conn/conn.h"
 #include "conn/heed.h"
 #include "conn/leave.h"
+#include "conn/received.h"
 #include "conn/report.h"
 #include "conn/shown.h"
 #include "conn/switch.h"
@@ -317,6 +318,9 @@ static int step(struct sock *s, int fd)
 			return -VD_REASON_KERNEL;
 		atomic_store(&sl->cookie, cookie);
 	}
+	int free = received_is_free(sl);
+	if (free != 1)
+		return free;
 	/* The meeting was a parent's, and has ended with its holding the socket. */
 	if (phase_of(sl) == SLOT_MEETING && !peer_is_far(s) && peer_is_parents(s)) {
 		store_relaxed(&s->elsewhere, 0);

@@ -52,6 +52,16 @@ _Atomic uint8_t *slot_records(void)
 	return table->records;
 }
 
+struct passed_entry *slot_passed(void)
+{
+	return table->passed;
+}
+
+struct passed_entry *slot_passed_next(void)
+{
+	return &table->passed[fetch_add_relaxed(&table->next_passed, 1) % PASSED_ENTRIES];
+}
+
 struct earn_costs *slot_costs(void)
 {
 	return &table->costs;

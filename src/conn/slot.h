@@ -102,6 +102,8 @@ enum slot_special {
 enum slot_ever {
 	/* 1 << TIMEOUT_RX, _TX: it was TIMEOUT_AT_ONCE. */
 	EVER_WAITED = 4, /* a wait for it has come by here, or it spins: heed.h */
+	EVER_RECEIVED =
+		8, /* it came in a message, and its sender may have it still: received.h */
 };
 
 /* Whether options that make a connection the kernel's are set: options.c. */
@@ -255,6 +257,9 @@ struct earn_costs {
 	_Atomic uint32_t turn_ns, upgrade_ns;
 };
 struct earn_costs *slot_costs(void);
+/* Of connections that the family has passed on, PASSED_ENTRIES; and the one to be written next. */
+struct passed_entry *slot_passed(void);
+struct passed_entry *slot_passed_next(void);
 uint32_t slot_count(void);
 struct slot *slot_at(uint32_t index);
 /* A fork has been accounted for: by its child, or because it failed. */

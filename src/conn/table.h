@@ -18,6 +18,7 @@
 #include "base/atomic.h"
 #include "base/call_count.h"
 #include "base/sections.h"
+#include "conn/passed.h"
 #include "conn/report.h"
 #include "conn/slot.h"
 #include "conn/trace_buffer.h"
@@ -25,7 +26,7 @@
 #define TABLE_NAME  "viaduct-table"
 #define TABLE_MAGIC 0x656c626174647631ull
 /* To be raised when the meaning of a word changes; sizes are compared besides. */
-#define TABLE_LAYOUT	11
+#define TABLE_LAYOUT	12
 #define TABLE_PROCESSES 512
 #define TABLE_CROWD	512
 #define TABLE_RESERVED	(-1)
@@ -63,6 +64,8 @@ struct slot_table {
 	alignas(64) _Atomic uint8_t records[SLOT_RECORDS];
 	struct earn_costs costs;
 	_Atomic uint64_t crowd[TABLE_CROWD]; /* crowd.h */
+	_Atomic uint32_t next_passed;
+	struct passed_entry passed[PASSED_ENTRIES];
 	alignas(64) struct table_process processes[TABLE_PROCESSES];
 	alignas(64) struct slot slots[];
 };

@@ -11,6 +11,7 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "conn/exec_carry.h"
+#include "conn/passed.h"
 #include "conn/report.h"
 #include "preload/carry.h"
 #include "preload/exec_given.h"
@@ -74,6 +75,7 @@ static bool exec_prepare(struct leaving *l, struct spawning *w)
 	bool good = true;
 	int64_t end = 0;
 
+	passed_copied();
 	/* What a child of vfork finds in memory is its parent's, which stays. */
 	ready_leaving(l != NULL && !hook_is_borrowed());
 	if (l)

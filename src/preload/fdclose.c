@@ -13,13 +13,32 @@
 #include "base/fds.h"
 #include "base/low.h"
 #include "base/sections.h"
+#include "conn/passed.h"
 #include "conn/placing.h"
 #include "conn/table.h"
 #include "preload/hook.h"
 #include "preload/withheld.h"
 
+/* The receiver may take it on when the kernel has closed it here. */
+static int close_passed(int fd)
+{
+	struct sock *s = fd_sock(fd);
+	uint32_t generation = 0;
+	uint64_t cookie = hook_is_borrowed() ? 0 : passed_closing(s, fd, &generation);
+	int result;
+
+	if (!hook_closing(fd))
+		return (int)ret_errno(-EBADF);
+	result = REAL(close)(fd);
+	if (cookie && result == 0)
+		passed_closed(s, cookie, generation);
+	return result;
+}
+
 NEAR_CODE HOOK int close(int fd)
 {
+	if (passed_any())
+		return close_passed(fd);
 	if (!hook_closing(fd))
 		return (int)ret_errno(-EBADF);
 	return REAL(close)(fd);

@@ -532,8 +532,8 @@ static inline void rights_room(const struct msghdr *msg, unsigned messages)
 	if (__builtin_expect(load_relaxed(&hook_is_short), 0))
 		rights_room_slow(msg, messages);
 }
-void rights_sending(const struct msghdr *msg);
-void rights_received(struct msghdr *msg);
+void rights_sending(int channel, const struct msghdr *msg);
+void rights_received(int channel, struct msghdr *msg, int flags);
 
 /* ---- signals (signal.c) ---- */
 

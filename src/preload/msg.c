@@ -160,7 +160,7 @@ static ssize_t recv_message(int fd, struct msghdr *msg, int flags)
 	rights_room(msg, 1);
 	n = REAL(recvmsg)(fd, msg, flags);
 	if (n >= 0 && msg->msg_controllen > 0)
-		rights_received(msg);
+		rights_received(fd, msg, flags);
 	return n;
 }
 
@@ -269,7 +269,7 @@ HOOK int recvmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags,
 	n = REAL(recvmmsg)(fd, msgs, count, flags, timeout);
 	for (int i = 0; i < n; i++)
 		if (msgs[i].msg_hdr.msg_controllen > 0)
-			rights_received(&msgs[i].msg_hdr);
+			rights_received(fd, &msgs[i].msg_hdr, flags);
 	return n;
 }
 
@@ -388,7 +388,7 @@ static ssize_t sendmsg_ours(struct sock *s, int fd, const struct msghdr *msg, in
 		       tx_send(s, fd, iov, (int)msg->msg_iovlen, flags));
 }
 
-static void control_sending(const struct msghdr *from)
+static void control_sending(int fd, const struct msghdr *from)
 {
 	struct msghdr msg;
 
@@ -396,7 +396,7 @@ static void control_sending(const struct msghdr *from)
 		return;
 	if (crit_copy(&msg, from, sizeof(msg)) == 0 && msg.msg_control &&
 	    msg.msg_controllen > 0)
-		rights_sending(&msg);
+		rights_sending(fd, &msg);
 }
 
 /* *total: the bytes of the message, where it is good. */
@@ -413,7 +413,7 @@ static ssize_t send_message(int fd, const struct msghdr *msg, int flags, size_t 
 			       : HOOK_TX_NONE(s, fd, flags,
 					      REAL(sendmsg)(fd, msg, flags));
 	if (!s)
-		control_sending(msg);
+		control_sending(fd, msg);
 	return hook_passed(s, REAL(sendmsg)(fd, msg, flags));
 }
 
@@ -459,6 +459,6 @@ HOOK int sendmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags)
 	     tx_enter(s, fd) != SOCK_PLAIN))
 		return send_messages(s, fd, msgs, count, flags);
 	for (unsigned i = 0; !s && i < count; i++)
-		control_sending(&msgs[i].msg_hdr);
+		control_sending(fd, &msgs[i].msg_hdr);
 	return (int)hook_passed(s, REAL(sendmmsg)(fd, msgs, count, flags));
 }

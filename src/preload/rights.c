@@ -7,6 +7,8 @@
 #include "base/kernel.h"
 #include "base/low.h"
 #include "base/sigsafe.h"
+#include "conn/passed.h"
+#include "conn/received.h"
 #include "preload/hook.h"
 #include "readiness/ready.h"
 
@@ -17,7 +19,8 @@
 #define SCM_MAX 253
 
 /* The kernel has not looked at it yet: nothing in it can be trusted to be there. */
-static void each_descriptor(const struct msghdr *msg, void (*visit)(int fd))
+static void each_descriptor(const struct msghdr *msg, int channel,
+			    void (*visit)(int fd, int channel))
 {
 	const char *at = msg->msg_control;
 	size_t left = msg->msg_controllen;
@@ -32,7 +35,7 @@ static void each_descriptor(const struct msghdr *msg, void (*visit)(int fd))
 			for (size_t i = CMSG_LEN(0); i + sizeof(fd) <= c.cmsg_len;
 			     i += sizeof(fd))
 				if (crit_copy(&fd, at + i, sizeof(fd)) == 0)
-					visit(fd);
+					visit(fd, channel);
 		if (step >= left)
 			return;
 		at += step;
@@ -51,7 +54,7 @@ static void instance_down(struct sock *s, int fd)
 	sock_down_wait(s, fd, VD_REASON_EPOLL, left > 0 ? (int)left : 0);
 }
 
-static void visit_sent(int fd)
+static void visit_sent(int fd, int channel)
 {
 	struct sock *s = fd_sock(fd);
 
@@ -61,20 +64,29 @@ static void visit_sent(int fd)
 		return;
 	}
 
+	passed_begin(s, fd, channel);
 	sock_passed(s);
 	if (hook_is_stranded(s, fd, VD_REASON_PASSED))
 		sock_sever(s, fd);
 }
 
-static void visit_received(int fd)
+static void visit_received(int fd, int channel)
 {
 	hook_opened(fd);
+	if (hook_active && !hook_is_borrowed())
+		received_open(fd, channel, false);
+}
+
+static void visit_peeked(int fd, int channel)
+{
+	hook_opened(fd);
+	received_open(fd, channel, true);
 }
 
 /* Whoever receives the descriptor does not know our ring. */
-void rights_sending(const struct msghdr *msg)
+void rights_sending(int channel, const struct msghdr *msg)
 {
-	each_descriptor(msg, visit_sent);
+	each_descriptor(msg, channel, visit_sent);
 }
 
 /* The lowest free number, or -1. */
@@ -113,10 +125,10 @@ void rights_room_slow(const struct msghdr *msg, unsigned messages)
 	errno = saved;
 }
 
-void rights_received(struct msghdr *msg)
+void rights_received(int channel, struct msghdr *msg, int flags)
 {
 	int saved = errno;
 
-	each_descriptor(msg, visit_received);
+	each_descriptor(msg, channel, flags & MSG_PEEK ? visit_peeked : visit_received);
 	errno = saved;
 }

@@ -5,6 +5,7 @@
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
+#include <linux/unix_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
@@ -207,4 +208,56 @@ int diag_lookup(uint64_t netns, const struct name_end *local, const struct name_
 	if (r < 0)
 		log_debug("sock_diag does not answer: %s", strerror(-r));
 	return r;
+}
+
+static int diag_unix_send(int nl, uint32_t inode, uint32_t sequence)
+{
+	struct {
+		struct nlmsghdr head;
+		struct unix_diag_req body;
+	} q;
+
+	memset(&q, 0, sizeof(q));
+	q.head.nlmsg_len = sizeof(q);
+	q.head.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+	q.head.nlmsg_flags = NLM_F_REQUEST;
+	q.head.nlmsg_seq = sequence;
+	q.body.sdiag_family = AF_UNIX;
+	q.body.udiag_states = ~0u;
+	q.body.udiag_ino = inode;
+	q.body.udiag_show = UDIAG_SHOW_PEER;
+	q.body.udiag_cookie[0] = q.body.udiag_cookie[1] = INET_DIAG_NOCOOKIE;
+	long n = kernel_call6(SYS_sendto, nl, (long)&q, sizeof(q), MSG_DONTWAIT, 0, 0);
+	return n < 0 ? (int)n : 0;
+}
+
+/* What is asked for alone is there, and first. */
+static int diag_unix_read(const union diag_reply *reply, uint32_t inode, uint32_t *peer)
+{
+	const struct unix_diag_msg *m = NLMSG_DATA(&reply->head);
+	const struct nlattr *a =
+		(const void *)(reply->bytes + NLMSG_SPACE(sizeof(struct unix_diag_msg)));
+
+	if (reply->head.nlmsg_type != SOCK_DIAG_BY_FAMILY ||
+	    reply->head.nlmsg_len <
+		    NLMSG_SPACE(sizeof(*m)) + NLA_HDRLEN + sizeof(*peer) ||
+	    m->udiag_ino != inode || a->nla_type != UNIX_DIAG_PEER)
+		return 0;
+	memcpy(peer, (const char *)a + NLA_HDRLEN, sizeof(*peer));
+	return 1;
+}
+
+int diag_unix_peer(uint64_t netns, uint32_t inode, uint32_t *peer)
+{
+	uint32_t sequence = fetch_add_relaxed(&diag_sequence, 1);
+	union diag_reply reply;
+	int nl = kept_take(&diag_kept, AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG, netns), r;
+
+	if (nl < 0)
+		return nl;
+	r = diag_unix_send(nl, inode, sequence);
+	if (r == 0)
+		r = netlink_receive(nl, sequence, &reply.head, sizeof(reply));
+	kept_give(&diag_kept, nl);
+	return r < 0 ? r : diag_unix_read(&reply, inode, peer);
 }

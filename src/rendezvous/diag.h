@@ -33,4 +33,7 @@ int diag_lookup_on(int nl, const struct name_end *local, const struct name_end *
 int diag_hear(int nl, uint32_t sequence, const struct name_end *local,
 	      const struct name_end *peer, bool extras, struct diag_socket *out);
 
+/* The inode of the AF_UNIX socket at the other end of that with this inode. As diag_lookup. */
+int diag_unix_peer(uint64_t netns, uint32_t inode, uint32_t *peer);
+
 #endif
