@@ -196,7 +196,12 @@ static bool whole_call(struct end *e)
 	static _Thread_local uint8_t buf[FIRST + SECOND];
 	struct half *h = &e->c.rx;
 	bool two = chance(&e->c.rng, 2);
+	int error;
+	socklen_t len = sizeof error;
 	note(h, two ? "two messages" : "all bytes");
+	/* What the cut call has left in the kernel ends its own MSG_WAITALL early as well. */
+	if (!two)
+		getsockopt(h->fd, SOL_SOCKET, SO_ERROR, &error, &len);
 	ssize_t r = two ? recv_mmsg(h, buf, sizeof buf, 0, 2)
 			: recv(h->fd, buf, sizeof buf, MSG_WAITALL);
 	if (r < 0 && errno != EINTR)
