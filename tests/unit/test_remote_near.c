@@ -96,11 +96,15 @@ static int hear(bool asks[ASKED], bool answers)
 	return n == 0 ? -1 : left;
 }
 
-/* The library closes its own end with the next look, and finds no other daemon. */
+/*
+ * The library closes its own end with the next look, and finds no other daemon. Not by close alone: a process that
+ * closes a stranger's descriptor has a copy of this one, as long as it has not ended.
+ */
 static void hang_up(void)
 {
 	const char *name = near_socket;
 
+	shutdown(line, SHUT_RDWR);
 	close(line);
 	near_socket = "/nonexistent";
 	near_end(ask(1));
