@@ -12,10 +12,12 @@
 /* What a peer takes that does not read: the kernel's window at the beginning. */
 #define WINDOW_BYTES 65536u
 
-/* Of the area that the ring would grow into. */
+/* Of the area that the ring would grow into, also without the lock. */
 static uint64_t next_bytes(struct sock *s)
 {
-	uint32_t area = ring_tx_area(&s->slot->tx) + 1;
+	uint32_t area = 1, size = ring_size_hint(s->out);
+	while (area < WIRE_AREAS && wire_area_bytes(area) <= size)
+		area++;
 	return area < WIRE_AREAS ? wire_area_bytes(area) : 0;
 }
 
