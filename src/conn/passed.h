@@ -15,9 +15,9 @@ struct sock;
  * Accepted connections that a process passes on in a message (SCM_RIGHTS), as the first process of Node's cluster does. Who
  * receives one may upgrade it once nobody else has it. The sender says so in its table, where the receiver looks.
  *
- * An entry is written by the sender's processes alone: PASSED before the message is sent, RELEASED when the kernel
+ * An entry is written by the sender's processes alone: PASSED_AWAY before the message is sent, PASSED_RELEASED when the kernel
  * has closed the socket there. It is taken back where somebody else may have the socket by then: on a fork, an exec or a
- * spawn, and where it is passed once more. So a connection without a RELEASED entry stays on TCP.
+ * spawn, and where it is passed once more. So a connection without a released entry stays on TCP.
  */
 
 /* In the low bits of passed_entry.word, below the connection's cookie. */

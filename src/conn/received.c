@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -34,23 +35,6 @@ static struct {
 		number; /* the process at the other end, and its descriptor of that */
 } origin;
 
-struct numbers {
-	ino64_t inode;
-	off64_t next;
-	unsigned short bytes;
-	unsigned char type;
-	char name[];
-};
-
-static int sum_of(const char *digits)
-{
-	int n = 0;
-
-	for (; *digits >= '0' && *digits <= '9'; digits++)
-		n = n * 10 + (*digits - '0');
-	return n;
-}
-
 static bool is_table(int dir, const char *name)
 {
 	static const char table[] = "/memfd:" TABLE_NAME " ";
@@ -62,7 +46,7 @@ static bool is_table(int dir, const char *name)
 	       memcmp(target, table, sizeof(table) - 1) == 0;
 }
 
-/* The descriptor of its table, or -1. */
+/* The descriptor of its table, or -1. The kernel writes what is struct dirent here. */
 static int table_number(int dir)
 {
 	char bytes[1024];
@@ -70,11 +54,11 @@ static int table_number(int dir)
 
 	while ((n = kernel_call4(SYS_getdents64, dir, (long)bytes, sizeof(bytes), 0)) > 0)
 		for (long at = 0; at < n;) {
-			struct numbers *d = (struct numbers *)(void *)(bytes + at);
+			const struct dirent *d = (const void *)(bytes + at);
 
-			if (is_table(dir, d->name))
-				return sum_of(d->name);
-			at += d->bytes;
+			if (is_table(dir, d->d_name))
+				return atoi(d->d_name);
+			at += d->d_reclen;
 		}
 	return -1;
 }
