@@ -113,6 +113,12 @@ void sock_number_end(struct sock *s)
 	crit_leave();
 }
 
+bool sock_is_at(const struct sock *s, int fd)
+{
+	uint64_t ours = atomic_load(&s->slot->cookie), cookie;
+	return ours == 0 || (tcp_cookie(fd, &cookie) == 0 && cookie == ours);
+}
+
 static void ask_bounce(struct sock *s, int fd, enum vd_reason reason)
 {
 	(void)reason;
@@ -211,7 +217,7 @@ static ssize_t held_wait(struct sock *s, int fd, enum vd_reason reason, int time
 	crit_leave();
 	if (!held)
 		return 0; /* closed by another thread */
-	ssize_t n = down_wait(&hold, fd, reason, timeout_ms, ask);
+	ssize_t n = sock_is_at(s, fd) ? down_wait(&hold, fd, reason, timeout_ms, ask) : 0;
 	crit_enter();
 	_pthread_cleanup_pop(&cleanup, 1);
 	crit_leave();

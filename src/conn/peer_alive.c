@@ -39,7 +39,7 @@ static bool is_owner_gone(struct sock *s, int fd)
 	bool connected = atomic_load(&s->slot->role) == TCP_ROLE_CONNECTED;
 	struct name_tuple t;
 	struct diag_socket peer;
-	uint64_t netns, cookie;
+	uint64_t netns;
 	if (tcp_netns_cookie(fd, &netns) < 0 ||
 	    name_of_connection(fd, atomic_load(&s->slot->role), &t) < 0)
 		return false;
@@ -51,7 +51,7 @@ static bool is_owner_gone(struct sock *s, int fd)
 		       : found < 0 || peer.inode != 0)
 		return false;
 	/* The number may have become another socket's meanwhile. */
-	return tcp_cookie(fd, &cookie) == 0 && cookie == atomic_load(&s->slot->cookie);
+	return sock_is_at(s, fd);
 }
 
 bool sock_watch_owner(struct sock *s, int fd)

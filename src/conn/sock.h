@@ -442,9 +442,10 @@ static inline uint32_t sock_generation(struct sock *s)
  * closes it before sock_number_end. False: it may be another's, and no end follows. */
 bool sock_number_begin(struct sock *s, int fd, uint32_t generation);
 void sock_number_end(struct sock *s);
-/* Ring bytes are left that this number cannot read from now on: an error is due, not a
- * clean end. True: others go on with the connection, and the number is another file
- * now. */
+/* By the kernel, under a hold: a child may have another socket there than its memory, which is its parent's or a copy. */
+bool sock_is_at(const struct sock *s, int fd);
+/* Ring bytes are left that this number cannot read from now on: an error is due, not a clean end. True:
+ * others go on with the connection, and the number is another file now. */
 bool sock_sever(struct sock *s, int fd);
 /* As sock_bounce, and waits as sock_down_wait does. */
 ssize_t sock_bounce_wait(struct sock *s, int fd, int timeout_ms);

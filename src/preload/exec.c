@@ -25,11 +25,13 @@
 
 #define EXEC_WAIT_MS 500
 
+/* Threads of the parent go on with the memory of a child of vfork, and not with its descriptors. */
 static bool survives(struct sock *s, int fd)
 {
 	int flags = s ? REAL(fcntl64)(fd, F_GETFD) : -1;
 
-	return flags >= 0 && (!(flags & FD_CLOEXEC) || withheld_is(s, fd));
+	return flags >= 0 && (!(flags & FD_CLOEXEC) || withheld_is(s, fd)) &&
+	       sock_is_at(s, fd);
 }
 
 static ssize_t wait_until(struct sock *s, int fd, int64_t end)
@@ -42,12 +44,17 @@ static ssize_t wait_until(struct sock *s, int fd, int64_t end)
 /* Nobody gets what lies unread: for those who keep the connection it is as if nobody had asked. */
 static void sever(struct sock *s, int fd, uint32_t generation)
 {
-	sock_keep_over(s, fd);
 	/* The numbers of a child of vfork are its own, whatever its parent's threads close. */
 	if (hook_is_borrowed()) {
+		if (sock_hold(s, fd)) {
+			if (sock_is_at(s, fd))
+				sock_keep_over(s, fd);
+			sock_unhold(s);
+		}
 		sock_sever(s, fd);
 		return;
 	}
+	sock_keep_over(s, fd);
 	if (!sock_number_begin(s, fd, generation))
 		return;
 	bool others = sock_sever(s, fd);

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <spawn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -259,6 +260,80 @@ CASE(vfork_to_another_number, DIRECT)
 	say("status %d", child_status(pid));
 	close(fd);
 	say("status %d", child_status(peer));
+}
+
+/* A thread whose connection gets the number that another one has in a child that executes. */
+struct renewal {
+	struct pair old;
+	struct signal_pipe go;
+	_Atomic int step;
+};
+
+static void until(struct renewal *r, int step)
+{
+	while (atomic_load(&r->step) < step)
+		usleep(1000);
+}
+
+/* The second half when the child has executed: it answers no request before. */
+static void send_halves(int fd, void *arg)
+{
+	struct renewal *r = arg;
+	send_pattern(fd, 0, 100);
+	signal_wait(r->go);
+	send_pattern(fd, 100, 100);
+	recv_pattern(fd, 0, 100);
+	say_result("shutdown", shutdown(fd, SHUT_WR));
+}
+
+static void end_both_ways(struct pair p)
+{
+	char c;
+	shutdown(p.c, SHUT_WR);
+	shutdown(p.s, SHUT_WR);
+	NEED(recv(p.s, &c, 1, 0) == 0 && recv(p.c, &c, 1, 0) == 0);
+	close(p.c);
+	close(p.s);
+}
+
+static void *renew(void *arg)
+{
+	struct renewal *r = arg;
+	int number = r->old.s, fd;
+	char buf[200];
+	pid_t peer;
+	until(r, 1);
+	end_both_ways(r->old);
+	fd = peer_start(send_halves, r, &peer);
+	NEED(fd == number);
+	recv_pattern(fd, 0, 50);
+	atomic_store(&r->step, 2);
+	say_result("all of the rest", recv(fd, buf, 150, MSG_WAITALL));
+	send_pattern(fd, 0, 100);
+	say_result("end", recv(fd, buf, 1, 0));
+	close(fd);
+	say("status %d", child_status(peer));
+	return NULL;
+}
+
+/* What the child has under its number has come to its end, and is not what memory knows. */
+CASE(vfork_amid_renewal, DIRECT)
+{
+	struct renewal r = {.old = pair_warm_open(), .go = signal_pipe()};
+	char *const argv[] = {"true", NULL};
+	pthread_t thread;
+	pid_t pid;
+	NEED(pthread_create(&thread, NULL, renew, &r) == 0);
+	pid = vfork();
+	if (pid == 0) {
+		atomic_store(&r.step, 1);
+		until(&r, 2);
+		execve("/bin/true", argv, environ);
+		_exit(99);
+	}
+	say("status %d", child_status(pid));
+	signal_send(r.go);
+	pthread_join(thread, NULL);
 }
 
 static void send_and_sleep(int fd, void *arg)
