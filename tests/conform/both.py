@@ -84,7 +84,8 @@ def check_path(expect, report):
             return "no reason is named"
         return None
     if not total("upgraded"):
-        return "no connection was upgraded"
+        reasons = [line["reasons"] for line in report if line["connections"]]
+        return f"no connection was upgraded: {reasons}"
     if expect == "ready":
         return None
     if not total("tx_direct_bytes") or not total("rx_direct_bytes"):
