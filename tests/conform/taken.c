@@ -113,7 +113,17 @@ static size_t fill(int fd)
 	return sent;
 }
 
-/* With `down` the connection goes back to TCP meanwhile, which its other end then obeys. */
+/* The other end obeys a way down that has been asked for, and the call sleeps in the kernel, which has its file: amid
+ * that way the contract lets it be either file's. */
+static void settle(int peer, const struct worker *w)
+{
+	struct pollfd p = {.fd = peer, .events = POLLIN};
+
+	NEED(poll(&p, 1, 0) >= 0);
+	wait_asleep(getpid(), w->tid);
+}
+
+/* With `down` the connection goes back to TCP meanwhile. */
 static void one(unsigned call, enum how how, bool down)
 {
 	struct pair p = pair_warm_open(), q = pair_warm_open();
@@ -128,6 +138,7 @@ static void one(unsigned call, enum how how, bool down)
 	wait_asleep(getpid(), w.tid);
 	if (down)
 		NEED(setsockopt(p.s, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof(on)) == 0);
+	settle(p.c, &w);
 	take_number(p.s, how, q.s);
 	if (sends)
 		read_bulk(p.c, before + BULK);
