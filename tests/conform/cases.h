@@ -49,10 +49,12 @@ _Noreturn void broken(const char *what);
 /* The machine lacks something: exit status 77. */
 _Noreturn void skip(const char *why);
 
+#define NEED_TEXT(line) #line
+#define NEED_AT(line)	NEED_TEXT(line)
 #define NEED(cond)                                                                       \
 	do {                                                                             \
 		if (!(cond))                                                             \
-			broken(#cond);                                                   \
+			broken(#cond " at " __FILE__ ":" NEED_AT(__LINE__));             \
 	} while (0)
 
 /* ---- connections ---- */
