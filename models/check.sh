@@ -246,6 +246,19 @@ check_lost() {
 	fails NO_SECOND_LOOK
 }
 
+check_loan() {
+	holds
+	holds -DDEATHS=2
+	fails TOKEN_FIRST
+	fails NOT_TOLD
+	fails TOLD_LATE
+	fails FILTER_NOT_ASKED
+	fails COUNT_FIRST -DIMAGES=2
+	fails COUNT_LATE -DIMAGES=2
+	fails STORED -DIMAGES=2
+	fails LOOK_UNLOCKED -DIMAGES=2
+}
+
 check_native() {
 	holds
 	holds -DWHOLE

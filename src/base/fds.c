@@ -415,6 +415,14 @@ void fds_close_forgotten(int fd, void (*forget)(int fd))
 	lock_drop(&fds_lock);
 }
 
+void fds_note(int fd)
+{
+	lock_take(&fds_lock);
+	fds_note_range(fd);
+	fetch_or_relaxed(&fds_map[fd / FDS_BITS], fds_bit(fd));
+	lock_drop(&fds_lock);
+}
+
 void fds_close_apart(int fd)
 {
 	int saved = errno;

@@ -40,6 +40,8 @@ ssize_t fds_receive(int sock, struct msghdr *msg);
 void fds_close_apart(int fd);
 /* The kernel has given the number to the program: it was closed past us. */
 void fds_lost(int fd);
+/* fd has come by an exec, stays where it is, and is Viaduct's. It does not count. */
+void fds_note(int fd);
 /* True when the number is one of Viaduct's. A few nanoseconds. */
 bool fds_is_marked(int fd);
 NEAR_EXTERN _Atomic int fds_lowest_ever; /* that was */

@@ -354,6 +354,9 @@ void wait_finish(struct wait *w);
 bool wait_hint(struct sock *s, uint32_t interest);
 /* Memory words that need a look by sock_service. */
 bool wait_attention(struct sock *s);
+/* As sock_down_wait, by another way down, which is asked for again and again. */
+ssize_t sock_way_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms,
+			   void (*ask)(struct sock *s, int fd, enum vd_reason reason));
 /* The peer closes: all that there will be in memory is there, and what comes is TCP's to tell. */
 static inline bool wait_is_over(struct sock *s)
 {

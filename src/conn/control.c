@@ -69,12 +69,15 @@ void sock_serve(struct sock *s, int fd)
 	if (peer_is_far(s))
 		rx_take_back(s);
 	uint32_t want = load_acquire(&s->out->want_down);
-	if (want == WANT_BOUNCE) {
+	if (want == WANT_BOUNCE || want == WANT_LEND) {
 		peer_is_down(s);
 		if (gate_state(&sl->gate_tx) == GATE_RING)
 			tx_down(s, fd, GATE_TCP);
-		else if (peer_is_far(s) && wait_attention(s))
+		else if ((peer_is_far(s) || want == WANT_LEND) && wait_attention(s))
 			tx_pass_over(s);
+		/* What was unread has gone over TCP. */
+		if (want == WANT_LEND && gate_state(&sl->gate_tx) == GATE_FINAL)
+			obey(s, fd, WANT_REWIND);
 	} else if (want != WANT_NOTHING && gate_state(&sl->gate_tx) != GATE_FINAL) {
 		obey(s, fd, want);
 	}
@@ -96,8 +99,10 @@ static bool ask_down(struct sock *s, int fd)
 {
 	(void)fd;
 	uint32_t want = atomic_load(&s->in->want_down);
-	while (want == WANT_NOTHING || want == WANT_BOUNCE)
-		if (atomic_compare_exchange_weak(&s->in->want_down, &want, WANT_FINAL))
+	while (want == WANT_NOTHING || want == WANT_BOUNCE || want == WANT_LEND)
+		if (atomic_compare_exchange_weak(&s->in->want_down, &want,
+						 want == WANT_LEND ? WANT_REWIND
+								   : WANT_FINAL))
 			return true;
 	return false;
 }

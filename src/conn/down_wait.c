@@ -204,8 +204,8 @@ static ssize_t down_wait(struct hold *hold, int fd, enum vd_reason reason, int t
 	}
 }
 
-static ssize_t held_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms,
-			 void (*ask)(struct sock *s, int fd, enum vd_reason reason))
+ssize_t sock_way_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms,
+			   void (*ask)(struct sock *s, int fd, enum vd_reason reason))
 {
 	struct _pthread_cleanup_buffer cleanup;
 	struct hold hold = {.s = s};
@@ -226,10 +226,10 @@ static ssize_t held_wait(struct sock *s, int fd, enum vd_reason reason, int time
 
 ssize_t sock_down_wait(struct sock *s, int fd, enum vd_reason reason, int timeout_ms)
 {
-	return held_wait(s, fd, reason, timeout_ms, sock_hand_over);
+	return sock_way_down_wait(s, fd, reason, timeout_ms, sock_hand_over);
 }
 
 ssize_t sock_bounce_wait(struct sock *s, int fd, int timeout_ms)
 {
-	return held_wait(s, fd, VD_REASON_NONE, timeout_ms, ask_bounce);
+	return sock_way_down_wait(s, fd, VD_REASON_NONE, timeout_ms, ask_bounce);
 }

@@ -8,6 +8,7 @@
 #include "conn/conn.h"
 #include "conn/heed.h"
 #include "conn/kernel_call.h"
+#include "conn/loan.h"
 #include "conn/report.h"
 #include "conn/switch.h"
 
@@ -110,6 +111,8 @@ static __attribute__((noinline)) bool tx_step(struct sock *s, int fd)
 	struct slot *sl = s->slot;
 	int saved = errno;
 	bool up;
+	if (slot_is_lent(sl))
+		loan_look(s, fd);
 	if (phase_of(sl) < SLOT_ATTACHED)
 		meeting_step(s, fd, true);
 	else
@@ -182,6 +185,8 @@ static __attribute__((noinline)) bool rx_step(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	int saved = errno;
+	if (slot_is_lent(sl))
+		loan_look(s, fd);
 	if (phase_of(sl) < SLOT_ATTACHED)
 		meeting_step(s, fd, false);
 	else /* before a sleep in the kernel, where no bell is heard */

@@ -56,7 +56,8 @@ bool lowat_lacks_slow(struct sock *s)
 /* A bounce may stand for long, and after it has been carried out nothing more is to be done. */
 static bool is_carried_out(struct sock *s, uint32_t want)
 {
-	return want == WANT_BOUNCE && gate_state(&s->slot->gate_tx) == GATE_TCP &&
+	return (want == WANT_BOUNCE || want == WANT_LEND) &&
+	       gate_state(&s->slot->gate_tx) == GATE_TCP &&
 	       load_relaxed(&s->out->ready_epoch) == load_relaxed(&s->out->down_epoch);
 }
 

@@ -400,6 +400,11 @@ static void exec_begins(struct sock *s, int fd)
 		linger_leave_to_exec(s, fd);
 }
 
+static bool is_lent(const struct sock *s)
+{
+	return slot_is_lent(s->slot) && phase_of(s->slot) < SLOT_LEAVING;
+}
+
 void sock_exec(bool begins)
 {
 	/* Those that it closes first: another descriptor of the same may survive. */
@@ -409,7 +414,8 @@ void sock_exec(bool begins)
 			int flags = s ? REAL(fcntl64)(fd, F_GETFD) : -1;
 			if (flags < 0 || survives != !(flags & FD_CLOEXEC))
 				continue;
-			slot_ends_by_exec(s->slot, begins && !survives);
+			/* What is lent is the token's from then on. */
+			slot_ends_by_exec(s->slot, begins && (!survives || is_lent(s)));
 			if (begins && !survives)
 				exec_begins(s, fd);
 			else if (!begins)

@@ -211,6 +211,8 @@ bool peer_is_past_link(struct sock *s);
 bool peer_may_rise(struct sock *s);
 static inline bool peer_may_go_up(struct sock *s)
 {
+	if (slot_is_lent(s->slot))
+		return false;
 	return peer_is_far(s) ? peer_may_rise(s) : !peer_is_parents(s);
 }
 /* So long on TCP after the first fork; for tests. */

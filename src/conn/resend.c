@@ -90,6 +90,34 @@ bool rewind_ask(struct sock *s, int fd)
 	return rewind_want(s, fd, WANT_REWIND, REWINDING_ASKED);
 }
 
+bool rewind_lend(struct sock *s)
+{
+	struct slot *sl = s->slot;
+	uint32_t want;
+	bool asked = false;
+	lock_take(&sl->rx_lock);
+	want = load_relaxed(&s->in->want_down);
+	if (phase_of(sl) != SLOT_ATTACHED || load_relaxed(&s->in->kept) ||
+	    want > WANT_BOUNCE) {
+		/* What is asked for stands. */
+	} else if (gate_state(&sl->gate_rx) == GATE_TCP) {
+		/* Nothing to bring down; and it tells the peer that nothing is opened. */
+		want = WANT_NOTHING;
+		asked = atomic_compare_exchange_strong(&s->in->want_down, &want,
+						       WANT_BOUNCE);
+	} else if (rewind_may(s) && want != WANT_FINAL && !load_relaxed(&sl->rewinding)) {
+		/* As in rewind_want. Not over a request for good, which is made without the lock. */
+		atomic_store(&sl->rewinding, REWINDING_ASKED);
+		atomic_store(&s->in->consumed, sl->rx.consumed);
+		asked = atomic_compare_exchange_strong(&s->in->want_down, &want,
+						       WANT_LEND);
+		if (!asked)
+			atomic_store(&sl->rewinding, REWINDING_NOT);
+	}
+	lock_drop(&sl->rx_lock);
+	return asked;
+}
+
 bool rewind_ask_own(struct sock *s, int fd)
 {
 	return rewind_want(s, fd, WANT_REWIND, REWINDING_OURS);
@@ -152,7 +180,9 @@ int rewind_settle(struct sock *s, int fd)
 	}
 	/* Sequentially consistent against rewind_answer: it says that it takes, then looks
 	 * here; so either it finds the request withdrawn, or we find it taking. */
-	atomic_exchange(&s->in->want_down, WANT_FINAL);
+	uint32_t lend = WANT_LEND;
+	if (!atomic_compare_exchange_strong(&s->in->want_down, &lend, WANT_BOUNCE))
+		atomic_exchange(&s->in->want_down, WANT_FINAL);
 	if (!is_settled(s))
 		goto broken;
 	atomic_store(&s->in->kept, 0);
@@ -408,15 +438,17 @@ bool rewind_answer(struct sock *s, int fd, uint64_t held, uint64_t *end)
 	return false;
 }
 
-void rewind_answered(struct sock *s)
+bool rewind_answered(struct sock *s)
 {
 	uint64_t end = load_relaxed(&s->out->down_at);
 	struct ring_tx *tx = &s->slot->tx;
 	if (load_relaxed(&s->out->rewind) != REWIND_TAKING)
-		return;
+		return false;
 	/* The peer may have written there, but only what lies unread can have moved. */
-	if (end != tx->produced && tx->produced - end <= WIRE_DIR_DATA_BYTES)
+	bool back = end != tx->produced;
+	if (back && tx->produced - end <= WIRE_DIR_DATA_BYTES)
 		ring_tx_rewind(tx, s->out, end);
 	/* Release: whoever finds it IDLE finds the mark. */
 	store_release(&s->out->rewind, REWIND_IDLE);
+	return back;
 }

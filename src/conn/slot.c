@@ -301,7 +301,7 @@ bool slot_is_shared(struct slot *sl)
 	int held = 0;
 	/* Acquire: a child that is not counted as on its way any more is among the holders. */
 	if (load_acquire(&sl->forking) || load_acquire(&sl->crowded) ||
-	    load_relaxed(&sl->former) || is_marked(sl))
+	    load_relaxed(&sl->former) || slot_is_lent(sl) || is_marked(sl))
 		return true;
 	for (int i = 0; i < SLOT_HOLDERS; i++)
 		held += load_relaxed(&sl->holders[i]) != 0;
@@ -339,7 +339,7 @@ bool slot_is_held_alone(struct slot *sl, enum slot_but but)
 {
 	int32_t self = self_pid();
 	/* A child of vfork, whose memory takes it for its parent: that holds it as well. */
-	if (self != kernel_getpid())
+	if (self != kernel_getpid() || (but == BUT_NOBODY && slot_is_lent(sl)))
 		return false;
 	drop_dead(table, sl, self);
 	if (atomic_load(&sl->forking) || crowd_has_others(table, sl, self, but))
@@ -429,7 +429,7 @@ void slot_leave_copy(struct slot_table *to, struct slot *sl, bool inside, bool a
 	bool alone = slot_is_alone(sl);
 	/* What cannot be followed in the old table: then somebody else has it for ever. */
 	bool lost = !table_former_next() || atomic_load(&sl->crowded) || is_marked(sl) ||
-		    atomic_load(&sl->former);
+		    atomic_load(&sl->former) || slot_is_lent(sl);
 	if (atomic_load(&copy->used)) /* it has several descriptors */
 		return;
 	memcpy((void *)copy, (const void *)sl, sizeof(*copy));

@@ -144,8 +144,9 @@ struct slot {
 	 * come to another image by exec; with HOLDER_CLOSES, that one is closing it. */
 	_Atomic int32_t holders[SLOT_HOLDERS];
 	_Atomic uint32_t crowded; /* processes that found no place there: crowd.h */
-	/* Another table has a copy of this slot, since a process has left (leave.c): the slot's mark
-	 * counts, and what is set by the other is not known here. */
+	/* Somebody who has the socket does not share the slot, and what he sets is not known here. Low half:
+	 * another table has a copy of this slot, since a process has left (leave.c), and the slot's mark counts.
+	 * High half: it was lent to images so often since it was last found to be back (loan.c). */
 	_Atomic uint32_t left;
 	/* Its generation in the table that this process has left, as long as others there may have
 	 * the socket; else 0. */
@@ -204,6 +205,8 @@ struct slot {
 	struct ring_rx rx;
 	_Atomic uint32_t nudges; /* by SO_RCVLOWAT: each wakes as bytes do */
 	_Atomic uint32_t shuts;	 /* calls of shutdown, and dissolutions: each wakes all */
+	/* Lent: so many steps on TCP before the next look whether it is back, and so many after it was lent. */
+	_Atomic uint32_t lent_steps, lent_least;
 	_Atomic int32_t bells[3]; /* numbers of ours, to be passed over; 0 for none */
 	/* TCP_INFO, see info.c: what had come at a question, and wire_tick() then. */
 	_Atomic uint32_t asked_tick;
@@ -313,6 +316,12 @@ void slot_table_uncounted(void);
 /* A child waits on an epoll instance of its parent's; how often one of the family has said so. */
 void slot_table_note_wait(void);
 uint32_t slot_table_waits(void);
+/* Images that do not know the slot may have the socket: both directions are TCP's, and stay there. */
+#define SLOT_LENT_SHIFT 16
+static inline bool slot_is_lent(const struct slot *sl)
+{
+	return __builtin_expect(load_relaxed(&sl->left) >> SLOT_LENT_SHIFT != 0, 0);
+}
 /* This process has left the table, and did not have the socket alone. */
 bool slot_is_left(struct slot *sl);
 

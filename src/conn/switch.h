@@ -123,6 +123,9 @@ ssize_t rx_verdict(struct sock *s, int fd);
  * stands until it is answered or somebody takes from the ring. False: asked before.
  */
 bool rewind_ask(struct sock *s, int fd);
+/* The same, and the direction comes back when the connection is no longer lent. On TCP already: says that nothing
+ * is opened. True: the peer is to be rung. */
+bool rewind_lend(struct sock *s);
 /* The same where nobody else is known to get the connection. */
 bool rewind_ask_own(struct sock *s, int fd);
 /* The same, and the peer may do so, too: our own direction is not down yet. */
@@ -161,7 +164,7 @@ uint64_t tx_held_back(struct sock *s);
  * mark is to be made. The last `held` bytes nobody is to see yet.
  */
 bool rewind_answer(struct sock *s, int fd, uint64_t held, uint64_t *end);
-/* After the mark. */
-void rewind_answered(struct sock *s);
+/* After the mark. True: bytes were taken back, and the direction is TCP's for good. */
+bool rewind_answered(struct sock *s);
 
 #endif

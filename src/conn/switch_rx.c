@@ -99,11 +99,15 @@ static int to_kernel(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	bool final = phase_of(sl) != SLOT_ATTACHED;
-	uint32_t bounce = WANT_BOUNCE;
+	uint32_t bounce = WANT_BOUNCE, lend = WANT_LEND;
 	if (!promise_holds(s, fd))
 		return break_corrupt(s);
 	lowat_divide(s, fd);
 	ring_rx_reopen(&sl->rx);
+	/* Carried out: nothing is unread any more. */
+	if (!final &&
+	    atomic_compare_exchange_strong(&s->in->want_down, &lend, WANT_BOUNCE))
+		atomic_store(&sl->rewinding, REWINDING_NOT);
 	/* What a bounce asked for has been done; another request may just have been made. While
 	 * we may not open again it stands, so that the peer does not open either: TCP's bytes
 	 * cost more then. */

@@ -29,6 +29,7 @@ static bool may_go_up(struct sock *s, uint32_t *passed)
 	if (!peer_may_go_up(s))
 		return false;
 	if (load_relaxed(&s->out->want_down) || load_relaxed(&s->out->closed) ||
+	    load_relaxed(&s->out->rewind) != REWIND_IDLE || /* its owner has died */
 	    (sock_one_way && atomic_load(&s->slot->role) != TCP_ROLE_CONNECTED))
 		return false;
 	return !(seen_of(s->slot) & (SEEN_SHUT_WR | SEEN_FIN | SEEN_HUP | SEEN_ERR)) &&
@@ -105,8 +106,9 @@ static void reset_lost(struct sock *s, int fd)
 	REAL(shutdown)(fd, drops ? SHUT_WR : SHUT_RDWR);
 }
 
-/* Under tx_lock. */
-static void store_down(struct sock *s, int fd)
+/* Under tx_lock. False: bytes were taken back, and so this direction is TCP's for good: what the ring knows of them, such as
+ * where it has moved, does not go back. */
+static bool store_down(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
 	uint32_t up = load_relaxed(&s->out->up_epoch);
@@ -115,12 +117,13 @@ static void store_down(struct sock *s, int fd)
 	if (is_lost(s))
 		reset_lost(s, fd);
 	if (!rewind_answer(s, fd, held, &end))
-		return;
+		return false;
 	store_relaxed(&s->out->down_at, end);
 	/* Release: mark and cursor are there when the epoch is. */
 	store_release(&s->out->down_epoch, up);
 	slot_switched(sl);
 	PROBE3(switch_down, slot_cookie(sl), PROBE_SEND, end);
+	return end == sl->tx.produced;
 }
 
 void tx_pass_over(struct sock *s)
@@ -144,8 +147,9 @@ void tx_answer(struct sock *s, int fd)
 	struct slot *sl = s->slot;
 	if (gate_state(&sl->gate_tx) != GATE_RING || !tx_is_up(s) || !rewind_is_due(s))
 		return;
-	store_down(s, fd);
-	gate_set(&sl->gate_tx, GATE_FINAL);
+	bool comes_back = load_relaxed(&s->out->want_down) == WANT_LEND;
+	comes_back = store_down(s, fd) && comes_back;
+	gate_set(&sl->gate_tx, comes_back ? GATE_TCP : GATE_FINAL);
 	rewind_answered(s);
 }
 
@@ -166,15 +170,17 @@ void tx_down(struct sock *s, int fd, enum gate_state to)
 		if (!sock_has(s, fd))
 			fd = -1;
 		if (tx_is_up(s)) {
-			store_down(s, fd);
+			if (!store_down(s, fd))
+				to = GATE_FINAL;
 			peer_flush(s);
 		}
 		if (fd >= 0 && load_relaxed(&s->out->fin))
 			tx_shut_missing(fd);
 		gate_set(&sl->gate_tx, to);
 	}
-	if (!tx_is_up(s))
-		rewind_answered(s);
+	/* Also for an owner that has died behind its mark. */
+	if (!tx_is_up(s) && rewind_answered(s))
+		to = GATE_FINAL;
 	if (to == GATE_FINAL) {
 		uint32_t ready = load_acquire(&s->out->ready_epoch);
 		uint32_t passed = load_relaxed(&s->out->down_epoch);

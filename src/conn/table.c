@@ -341,6 +341,14 @@ int table_descriptor(void)
 	return atomic_load(&table_fd);
 }
 
+bool table_is_memory(int fd)
+{
+	long seals = kernel_call4(SYS_fcntl, fd, F_GET_SEALS, 0, 0);
+
+	/* The kernel may have added one against execution. */
+	return seals > 0 && (seals & TABLE_SEALS) == TABLE_SEALS;
+}
+
 /* ---- leaving ---- */
 
 static struct {

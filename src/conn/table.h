@@ -26,7 +26,7 @@
 #define TABLE_NAME  "viaduct-table"
 #define TABLE_MAGIC 0x656c626174647631ull
 /* To be raised when the meaning of a word changes; sizes are compared besides. */
-#define TABLE_LAYOUT	12
+#define TABLE_LAYOUT	13
 #define TABLE_PROCESSES 512
 #define TABLE_CROWD	512
 #define TABLE_RESERVED	(-1)
@@ -177,6 +177,8 @@ bool table_can_mark(void);
 struct table_process *table_here(void);
 uint32_t table_number_here(void);
 int table_descriptor(void);
+/* fd is memory such as a table's, of some family. */
+bool table_is_memory(int fd);
 /*
  * A memfd of this name, mapped, which others may read and not write. Its descriptor, which
  * fds_close_apart closes, or -errno.

@@ -93,7 +93,7 @@ HOOK int system(const char *command)
 
 	if (command && shell_is_foreign())
 		return run_shell(command);
-	if (command && !hook_spawning(&w))
+	if (command && !hook_spawning_shell(&w))
 		return -1;
 	r = REAL_LATE(system)(command);
 	hook_spawned(&w);
@@ -213,7 +213,7 @@ HOOK FILE *popen(const char *command, const char *mode)
 
 	if (shell_is_foreign())
 		return open_shell(command, mode);
-	if (!hook_spawning(&w))
+	if (!hook_spawning_shell(&w))
 		return NULL;
 	f = REAL_LATE(popen)(command, mode);
 	hook_spawned(&w);
@@ -262,7 +262,7 @@ HOOK int wordexp(const char *words, wordexp_t *to, int flags)
 	if (words)
 		envp = FOREIGN_ENVIRONMENT(AT_FDCWD, _PATH_BSHELL, false, envp);
 	/* There is a shell whatever the words are. */
-	if (words && !hook_spawning(&w))
+	if (words && !hook_spawning_shell(&w))
 		return WRDE_NOSPACE;
 	shell_environment = envp == environ ? NULL : envp;
 	r = REAL_LATE(wordexp)(words, to, flags);

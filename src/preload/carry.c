@@ -153,6 +153,23 @@ static bool target_fits(struct leaving *l)
 	       environment_fits(l->envp) && program_fits(l, memory);
 }
 
+bool carry_is_followed(const struct leaving *of, int *error)
+{
+	struct leaving l = {
+		.dir = of->dir, .path = of->path, .search = of->search, .envp = of->envp};
+	bool fits = target_fits(&l);
+
+	if (fits) {
+		enum program_kind kind = ((struct carry_memory *)l.memory)->program.kind;
+
+		fits = kind == PROGRAM_OK || kind == PROGRAM_MUSL;
+	}
+	*error = l.error;
+	if (l.memory)
+		munmap(l.memory, memory_size(&l));
+	return fits;
+}
+
 /* ---- this image ---- */
 
 bool carry_has(const struct leaving *l, const struct sock *s)

@@ -27,6 +27,7 @@ struct leaving {
 	char *const *envp;
 	/* Whether bytes can be carried into it: asked when first needed. */
 	bool is_judged, fits;
+	int token;	 /* what is lent goes along with it; 0: there is none */
 	int error;	 /* it will not be executed, with this -errno */
 	char *memory;	 /* no heap: a child of fork may call exec */
 	size_t settings; /* for so many there is room, and two pointers more */
@@ -38,6 +39,8 @@ struct leaving {
 void carry_init(void);
 /* The library's own file, as the loader was told of it; NULL: not by its whole name. */
 const char *carry_own_path(void);
+/* What will be executed is preloaded as well, and all its calls come by us. error: why it will not be. */
+bool carry_is_followed(const struct leaving *of, int *error);
 /* Whether that is in a list as LD_PRELOAD has it. */
 bool carry_is_listed(const char *list);
 /* The unread bytes of s go along. False: they cannot. */

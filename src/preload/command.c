@@ -13,7 +13,7 @@ HOOK int system(const char *command)
 	struct spawning w = {0};
 	int r;
 
-	if (command && !hook_spawning(&w))
+	if (command && !hook_spawning_shell(&w))
 		return -1;
 	r = REAL_LATE(system)(command);
 	hook_spawned(&w);
@@ -25,7 +25,7 @@ HOOK FILE *popen(const char *command, const char *mode)
 	struct spawning w;
 	FILE *f;
 
-	if (!hook_spawning(&w))
+	if (!hook_spawning_shell(&w))
 		return NULL;
 	f = REAL_LATE(popen)(command, mode);
 	hook_spawned(&w);
@@ -49,7 +49,8 @@ HOOK int wordexp(const char *words, wordexp_t *to, int flags)
 	struct spawning w = {0};
 	int r;
 
-	if (!(flags & WRDE_NOCMD) && words && has_command(words) && !hook_spawning(&w))
+	if (!(flags & WRDE_NOCMD) && words && has_command(words) &&
+	    !hook_spawning_shell(&w))
 		return WRDE_NOSPACE;
 	r = REAL_LATE(wordexp)(words, to, flags);
 	hook_spawned(&w);

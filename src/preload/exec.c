@@ -2,6 +2,7 @@
 /* exec and posix_spawn: the next image does not know the ring of what it inherits. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "conn/exec_carry.h"
+#include "conn/loan.h"
 #include "conn/passed.h"
 #include "conn/report.h"
 #include "preload/carry.h"
@@ -19,6 +21,7 @@
 #include "preload/exec_room.h"
 #include "preload/foreign.h"
 #include "preload/hook.h"
+#include "preload/lent.h"
 #include "preload/start_exec.h"
 #include "preload/withheld.h"
 #include "readiness/ready.h"
@@ -73,10 +76,63 @@ static bool carry_once_alone(struct leaving *l, struct sock *s, int fd, int64_t 
 	return carry_along(l, s, fd);
 }
 
+/* Of the exec that this thread prepares. */
+static _Thread_local int own_token __attribute__((tls_model("initial-exec")));
+
+/* It goes back to TCP for good. */
+static bool survives_unlent(struct sock *s, int fd)
+{
+	return survives(s, fd) && !loan_is_done(own_token, s, fd);
+}
+
+static bool any_survives(void)
+{
+	for (int fd = 0; fd < fd_limit(); fd++)
+		if (survives(fd_sock(fd), fd))
+			return true;
+	return false;
+}
+
+/* What an image gets that will be preloaded, too, comes back when that has closed it, or has ended. Returns the token. */
+static int exec_lend(const struct leaving *target, struct leaving *l, int64_t end)
+{
+	bool holds = lent_is_any(), some = hook_active && any_survives();
+	int error = 0, token;
+	bool is_followed =
+		(holds || some) && !lent_closes && carry_is_followed(target, &error);
+
+	/* A shell looks for its programs so. */
+	if (l && (error == -ENOENT || error == -ENOTDIR)) {
+		l->error = error;
+		return 0;
+	}
+	token = some && is_followed ? loan_begin() : -1;
+	if (holds)
+		lent_leaving(is_followed);
+	if (token < 0)
+		return 0;
+	if (!loan_each(token, !l || hook_is_borrowed(), survives))
+		return token;
+	for (int fd = 0; fd < fd_limit(); fd++) {
+		struct sock *s = fd_sock(fd);
+		uint32_t generation = s ? sock_generation(s) : 0;
+		int64_t left = end - hook_now_ms();
+
+		if (!survives(s, fd))
+			continue;
+		sock_passed(s);
+		loan_wait(s, fd, left > 0 ? (int)left : 0);
+		if (loan_is_done(token, s, fd))
+			withheld_pass(s, fd, generation);
+	}
+	return token;
+}
+
 /* Descriptors that survive go back to TCP, because the next image does not know them. `l` is that of
  * this process, `w` that of a child: then this image stays, and reads on. False: too many that
  * cannot go back are to be withheld from the child. */
-static bool exec_prepare(struct leaving *l, struct spawning *w)
+static bool exec_prepare(const struct leaving *target, struct leaving *l,
+			 struct spawning *w)
 {
 	int saved = errno;
 	bool good = true;
@@ -87,13 +143,23 @@ static bool exec_prepare(struct leaving *l, struct spawning *w)
 	ready_leaving(l != NULL && !hook_is_borrowed());
 	if (l)
 		withheld_pass_all();
-	if (sock_hand_over_each(survives, VD_REASON_EXEC))
-		end = hook_now_ms() + EXEC_WAIT_MS; /* for all of them */
+	end = hook_now_ms() + EXEC_WAIT_MS; /* for all of them */
+	int token = exec_lend(target, l, end);
+	/* Without one of its own it gets nothing that is lent: another image may have that. */
+	bool (*goes)(struct sock * s, int fd) = token ? survives_unlent : survives;
+	own_token = token;
+	*(l ? &l->token : &w->token) = token;
+	if (l && l->error) {
+		errno = saved;
+		return true;
+	}
+	if (!sock_hand_over_each(goes, VD_REASON_EXEC))
+		end = 0;
 	for (int fd = 0; end && fd < fd_limit(); fd++) {
 		struct sock *s = fd_sock(fd);
 		uint32_t generation = s ? sock_generation(s) : 0;
 
-		if (!survives(s, fd))
+		if (!goes(s, fd))
 			continue;
 		sock_passed(s);
 		/* What goes along must not be asked for again. */
@@ -111,20 +177,30 @@ static bool exec_prepare(struct leaving *l, struct spawning *w)
 	return good;
 }
 
-bool hook_spawning(struct spawning *w)
+bool hook_spawning(struct spawning *w, const char *path, bool search, char *const envp[])
 {
+	const struct leaving target = {
+		.dir = AT_FDCWD, .path = path, .search = search, .envp = envp};
+
 	*w = (struct spawning){0};
-	if (exec_prepare(NULL, w))
+	if (exec_prepare(&target, NULL, w))
 		return true;
 	hook_spawned(w);
 	errno = EAGAIN;
 	return false;
 }
 
+bool hook_spawning_shell(struct spawning *w)
+{
+	return hook_spawning(w, "/bin/sh", false, environ);
+}
+
 void hook_spawned(const struct spawning *w)
 {
 	int saved = errno;
 
+	if (w->token)
+		loan_end(w->token);
 	withheld_end(w);
 	errno = saved;
 }
@@ -143,7 +219,7 @@ static bool can_begin(const char *path, char *const argv[], char *const envp[])
 /* Returns the environment for the new image. */
 static char *const *exec_begin(struct leaving *l)
 {
-	exec_prepare(l, NULL);
+	exec_prepare(l, l, NULL);
 	if (!hook_is_borrowed()) {
 		hook_report();
 		sock_exec(true);
@@ -156,6 +232,8 @@ static int exec_failed(struct leaving *l, int result)
 	int saved = errno;
 
 	carry_failed(l);
+	if (l->token)
+		loan_end(l->token);
 	if (!hook_is_borrowed()) {
 		sock_exec(false);
 		report_reopen();
@@ -303,7 +381,7 @@ HOOK int posix_spawn(pid_t *pid, const char *path,
 		envp = KEPT_ENVIRONMENT(envp);
 		given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
 		START_EXEC(path, START_EXEC_PATH_OF_CHILD, envp);
-		if (!hook_spawning(&w))
+		if (!hook_spawning(&w, named, false, given))
 			return r;
 	}
 	r = REAL(posix_spawn)(pid, path, actions, attr, argv, envp);
@@ -328,7 +406,7 @@ HOOK int posix_spawnp(pid_t *pid, const char *file,
 		envp = KEPT_ENVIRONMENT(envp);
 		given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
 		START_EXEC(file, START_EXEC_SEARCH_OF_CHILD, envp);
-		if (!hook_spawning(&w))
+		if (!hook_spawning(&w, named, true, given))
 			return r;
 	}
 	r = REAL(posix_spawnp)(pid, file, actions, attr, argv, envp);
@@ -379,7 +457,7 @@ HOOK int pidfd_spawn(int *pidfd, const char *path,
 		envp = KEPT_ENVIRONMENT(envp);
 		given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, path, false, envp);
 		START_EXEC(path, START_EXEC_PATH_OF_CHILD, envp);
-		if (!hook_spawning(&w))
+		if (!hook_spawning(&w, named, false, given))
 			return r;
 	}
 	r = call(pidfd, path, actions, attr, argv, envp);
@@ -407,7 +485,7 @@ HOOK int pidfd_spawnp(int *pidfd, const char *file,
 		envp = KEPT_ENVIRONMENT(envp);
 		given = envp = FOREIGN_ENVIRONMENT(AT_FDCWD, file, true, envp);
 		START_EXEC(file, START_EXEC_SEARCH_OF_CHILD, envp);
-		if (!hook_spawning(&w))
+		if (!hook_spawning(&w, named, true, given))
 			return r;
 	}
 	r = call(pidfd, file, actions, attr, argv, envp);
@@ -417,6 +495,34 @@ HOOK int pidfd_spawnp(int *pidfd, const char *file,
 	return r;
 }
 
+typedef int add_close(posix_spawn_file_actions_t *actions, int fd);
+
+/* In the child, by libc: also what tells what it has been lent. */
+HOOK int posix_spawn_file_actions_addclose(posix_spawn_file_actions_t *actions, int fd)
+{
+	add_close *call;
+
+	lent_is_closed_in_children(fd, fd);
+	*(void **)&call = real_late("posix_spawn_file_actions_addclose");
+	return call ? call(actions, fd) : ENOSYS;
+}
+
+#ifdef __GLIBC__
+typedef int add_closefrom(posix_spawn_file_actions_t *actions, int from);
+int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions_t *actions,
+					     int from);
+
+HOOK int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions_t *actions,
+						  int from)
+{
+	add_closefrom *call;
+
+	lent_is_closed_in_children(from, INT_MAX);
+	*(void **)&call = real_late("posix_spawn_file_actions_addclosefrom_np");
+	return call ? call(actions, from) : ENOSYS;
+}
+#endif
+
 /* A descriptor that is close-on-exec reaches the new image by this. */
 HOOK int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd,
 					  int newfd)
@@ -425,6 +531,7 @@ HOOK int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, i
 	int saved = errno;
 	bool stranded = s && hook_is_stranded(s, fd, VD_REASON_EXEC);
 
+	lent_is_closed_in_children(newfd, newfd);
 	ready_goes_along(fd);
 	errno = saved;
 	/* The child gets what can neither be read nor written, so that it misses nothing silently. */

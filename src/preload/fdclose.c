@@ -17,6 +17,7 @@
 #include "conn/placing.h"
 #include "conn/table.h"
 #include "preload/hook.h"
+#include "preload/lent.h"
 #include "preload/withheld.h"
 
 /* The receiver may take it on when the kernel has closed it here. */
@@ -35,8 +36,27 @@ static int close_passed(int fd)
 	return result;
 }
 
+/* Behind the close: who has lent it may take it back at once. */
+static __attribute__((noinline)) int close_lent(int fd)
+{
+	bool is_one = fd >= 0 && fd == load_relaxed(&lent_one);
+	int result, saved;
+
+	if (passed_any())
+		result = close_passed(fd);
+	else
+		result = hook_closing(fd) ? REAL(close)(fd) : (int)ret_errno(-EBADF);
+	saved = errno;
+	if (is_one)
+		lent_closed();
+	errno = saved;
+	return result;
+}
+
 NEAR_CODE HOOK int close(int fd)
 {
+	if (lent_is_any())
+		return close_lent(fd);
 	if (passed_any())
 		return close_passed(fd);
 	if (!hook_closing(fd))
@@ -77,7 +97,7 @@ static void range_closing(unsigned first, unsigned last)
 
 HOOK int close_range(unsigned first, unsigned last, int flags)
 {
-	int known = CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE;
+	int known = CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE, result;
 	bool parts;
 
 	parts = (flags & CLOSE_RANGE_UNSHARE) && first <= last && !(flags & ~known) &&
@@ -91,7 +111,9 @@ HOOK int close_range(unsigned first, unsigned last, int flags)
 	/* A thread that parts from the others' descriptors leaves theirs open. */
 	if (!parts)
 		range_closing(first, last);
-	return range_around_ours(first, last, flags);
+	result = range_around_ours(first, last, flags);
+	lent_closed();
+	return result;
 }
 
 HOOK void closefrom(int low)

@@ -241,9 +241,12 @@ bool hook_is_alone(void);
  */
 #define HOOK_WITHHELD_MOST 64
 struct spawning {
+	int token;	   /* as in struct leaving */
 	uint64_t withheld; /* a bit for each note of withheld.c */
 };
-bool hook_spawning(struct spawning *w);
+bool hook_spawning(struct spawning *w, const char *path, bool search, char *const envp[]);
+/* The same for a shell. */
+bool hook_spawning_shell(struct spawning *w);
 void hook_spawned(const struct spawning *w);
 /* Marks the calling thread before a vfork of any kind. */
 pid_t hook_vfork_mark(void);

@@ -11,6 +11,7 @@
 #include "preload/exec_kept.h"
 #include "preload/go.h"
 #include "preload/hook.h"
+#include "preload/lent.h"
 #include "settings/config.h"
 
 struct main_program {
@@ -95,6 +96,7 @@ __attribute__((constructor)) static void hook_init(void)
 		vfork_init();
 		hook_active = true;
 	}
+	lent_init();
 	carry_init();
 	kept_init();
 	errno = saved;

@@ -10,6 +10,7 @@
 #include "conn/passed.h"
 #include "conn/received.h"
 #include "preload/hook.h"
+#include "preload/lent.h"
 #include "readiness/ready.h"
 
 /* So long the peers of the sockets in an epoll instance are waited for, all together. */
@@ -59,6 +60,7 @@ static void visit_sent(int fd, int channel)
 	struct sock *s = fd_sock(fd);
 
 	if (!s) {
+		lent_passing(fd);
 		instance_end_ms = hook_now_ms() + HOOK_INSTANCE_MS;
 		ready_epoll_passing(fd, instance_down);
 		return;

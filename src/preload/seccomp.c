@@ -12,6 +12,7 @@
 #include "base/sigsafe.h"
 #include "conn/report.h"
 #include "preload/hook.h"
+#include "preload/lent.h"
 #include "preload/static.h"
 #include "readiness/ready.h"
 
@@ -75,6 +76,7 @@ static bool leave_rings(void)
 
 static void stand_down(void)
 {
+	lent_unknown();
 	int saved = errno;
 	bool all;
 

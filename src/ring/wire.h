@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define WIRE_MAGIC   0x5443554441495631ull
-#define WIRE_VERSION 7u
+#define WIRE_VERSION 8u
 
 /* Each direction owns three data areas of growing size; the producer moves between them, and to
  * the front of the one that it is in. */
@@ -39,6 +39,7 @@ enum wire_direction { WIRE_FROM_ACCEPTOR = 0, WIRE_FROM_CONNECTOR = 1 };
  * What the consumer asks for. With REWIND: TCP for good, and its unread bytes as well. With
  * LAST: the same, and nobody is left who could read the ring instead. With YIELD: as REWIND, but
  * it has not gone down itself, so that the producer may ask for its own unread bytes as well.
+ * With LEND: as REWIND, but the direction comes back: what is carried out becomes a BOUNCE.
  */
 enum wire_want {
 	WANT_NOTHING = 0,
@@ -46,7 +47,8 @@ enum wire_want {
 	WANT_BOUNCE = 2,
 	WANT_REWIND = 3,
 	WANT_LAST = 4,
-	WANT_YIELD = 5
+	WANT_YIELD = 5,
+	WANT_LEND = 6
 };
 
 /* Bits of want_times: time_at, and sent_tick. */

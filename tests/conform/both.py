@@ -90,6 +90,8 @@ def check_path(expect, report):
         return None
     if not total("tx_direct_bytes") or not total("rx_direct_bytes"):
         return "no byte went over the direct path"
+    if expect == "back" and total("tx_direct_bytes") < 4 * total("tx_tcp_bytes"):
+        return "the direct path was not taken again"
     if expect == "stays" and total("downgraded"):
         return "a connection went back to TCP"
     return None

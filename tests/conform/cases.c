@@ -503,7 +503,8 @@ void worker_join(struct worker *w)
 
 /* ---- main ---- */
 
-static const char *const expect_names[] = {"direct", "stays", "any", "tcp", "ready"};
+static const char *const expect_names[] = {"direct", "stays", "any",
+					   "tcp",    "ready", "back"};
 
 int main(int argc, char **argv)
 {

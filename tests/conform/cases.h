@@ -17,6 +17,7 @@ enum expect {
 	ANYWAY, /* either path will do */
 	ON_TCP, /* nothing is upgraded, and a reason is named */
 	READY,	/* a connection is upgraded; its bytes may all go by TCP */
+	BACK, /* one goes back to TCP, and comes back: four fifths of all bytes go over the direct path */
 };
 
 struct tcp_case {
