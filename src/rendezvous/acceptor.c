@@ -72,6 +72,7 @@ static int acceptor_describe(const struct party *p, uint64_t netns, uint64_t coo
 static int acceptor_check(const struct party *p, int sock, struct hello *h)
 {
 	struct diag_socket connector;
+	uid_t as;
 	int r = ident_check(sock, p->role, p->netns, &p->dialled, &connector), described;
 
 	/* It is the connector that makes sure then: connector_fits. */
@@ -80,7 +81,7 @@ static int acceptor_check(const struct party *p, int sock, struct hello *h)
 	if (r > 0 && !party_may_be(p, &connector))
 		r = -VD_REASON_IDENTITY;
 	/* It will find the same. */
-	if (r > 0 && !ident_vouches(p->fd))
+	if (r > 0 && !ident_vouches(p->fd, &as))
 		r = -VD_REASON_UID;
 	if (r != 1 && r != -VD_REASON_UID)
 		return r;
@@ -97,10 +98,12 @@ static int acceptor_send(const struct party *p, int *sock, const struct hello *h
 			 const struct meet_segment *seg)
 {
 	struct ucred first, now;
+	uid_t as;
 	int r = ident_peer(*sock, &first);
 
+	ident_vouches(p->fd, &as);
 	for (int i = 0; r == 0 && i < ACCEPTOR_TRIES; i++) {
-		r = hello_send(*sock, h, seg);
+		r = hello_send(*sock, h, seg, as);
 		if (r == 0)
 			return 1;
 		if (r != -EPIPE && r != -ECONNRESET)
@@ -234,7 +237,7 @@ static int near_offer(const struct party *p, struct meet_near *near, void *place
 	if (r < 0)
 		return r;
 	h.acceptor_port = 1; /* none, but no bell comes with the memory */
-	r = hello_send(near->line, &h, &seg);
+	r = hello_send(near->line, &h, &seg, IDENT_AS_IT_IS);
 	fds_close(near->line);
 	near->line = -1;
 	if (r < 0) {

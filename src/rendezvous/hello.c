@@ -7,11 +7,18 @@
 #include "base/kernel.h"
 #include "base/real.h"
 #include "rendezvous/hello.h"
+#include "rendezvous/ident.h"
 
 #define HELLO_SPARE_FDS 1 /* room to notice a descriptor too many */
 
 union hello_control {
 	char bytes[CMSG_SPACE((SEGMENT_FDS + HELLO_SPARE_FDS) * sizeof(int))];
+	struct cmsghdr align;
+};
+
+union hello_sent {
+	char bytes[CMSG_SPACE(SEGMENT_FDS * sizeof(int)) +
+		   CMSG_SPACE(sizeof(struct ucred))];
 	struct cmsghdr align;
 };
 
@@ -61,33 +68,43 @@ enum vd_reason hello_declined(const struct hello *h)
 		       : VD_REASON_PEER_ASKED;
 }
 
-static void hello_put_fds(struct msghdr *msg, union hello_control *control, size_t bytes,
+static void hello_put(struct msghdr *msg, int type, const void *data, size_t bytes)
+{
+	struct cmsghdr *c = (void *)((char *)msg->msg_control + msg->msg_controllen);
+
+	msg->msg_controllen += CMSG_SPACE(bytes);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = type;
+	c->cmsg_len = CMSG_LEN(bytes);
+	memcpy(CMSG_DATA(c), data, bytes);
+}
+
+static void hello_put_fds(struct msghdr *msg, size_t bytes,
 			  const struct meet_segment *seg)
 {
 	int fds[SEGMENT_FDS];
-	struct cmsghdr *c;
 
 	fds[SEGMENT_MEMFD] = seg->memfd;
 	fds[SEGMENT_ACCEPTOR_BELL] = seg->bell;
 	fds[SEGMENT_CONNECTOR_BELL] = seg->peer_bell;
-	memset(control, 0, sizeof(*control));
-	msg->msg_control = control->bytes;
-	msg->msg_controllen = CMSG_SPACE(bytes);
-	c = CMSG_FIRSTHDR(msg);
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(bytes);
-	memcpy(CMSG_DATA(c), fds, bytes);
+	hello_put(msg, SCM_RIGHTS, fds, bytes);
 }
 
-int hello_send(int sock, const struct hello *h, const struct meet_segment *seg)
+int hello_send(int sock, const struct hello *h, const struct meet_segment *seg, uid_t as)
 {
-	union hello_control control;
+	union hello_sent control = {0};
 	struct iovec iov = {.iov_base = (void *)h, .iov_len = sizeof(*h)};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes};
+	struct ucred stated = {.uid = as};
 
 	if (hello_fds(h))
-		hello_put_fds(&msg, &control, hello_fds(h) * sizeof(int), seg);
+		hello_put_fds(&msg, hello_fds(h) * sizeof(int), seg);
+	if (as != IDENT_AS_IT_IS) {
+		stated.pid = kernel_getpid();
+		stated.gid = (gid_t)kernel_call4(SYS_getegid, 0, 0, 0, 0);
+		hello_put(&msg, SCM_CREDENTIALS, &stated, sizeof(stated));
+	}
 	ssize_t n = kernel_sendmsg(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
 	return n < 0 ? (int)n : 0;
 }

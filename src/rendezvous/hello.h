@@ -42,8 +42,8 @@ int hello_check(const struct hello *h);
 /* Why the acceptor declines, of those that one end can tell the other; VD_REASON_NONE: it does not. */
 enum vd_reason hello_declined(const struct hello *h);
 
-/* seg: NULL where h declines. Sends h and those descriptors of seg that the other end gets. 0 or -errno (-EPIPE: the other end hung up). */
-int hello_send(int sock, const struct hello *h, const struct meet_segment *seg);
+/* seg: NULL where h declines. as: the user to be stated, as ident_vouches says. Sends h and those descriptors of seg that the other end gets. 0 or -errno (-EPIPE: the other end hung up). */
+int hello_send(int sock, const struct hello *h, const struct meet_segment *seg, uid_t as);
 /*
  * 1: *h (not yet checked) and fds are the caller's, -1 for those that do not come. 0: nothing there yet. -EPIPE: the
  * other end left without a word. -EPROTO: not a hello. -EMFILE: its descriptors did not

@@ -31,11 +31,19 @@ int ident_peer(int unix_fd, struct ucred *out)
 	return REAL(getsockopt)(unix_fd, SOL_SOCKET, SO_PEERCRED, out, &len) ? -errno : 0;
 }
 
-bool ident_vouches(int fd)
+bool ident_vouches(int fd, uid_t *as)
 {
+	uid_t real, effective, saved;
 	struct stat st;
 
-	return kernel_fstat(fd, &st) == 0 && st.st_uid == kernel_geteuid();
+	*as = IDENT_AS_IT_IS;
+	if (kernel_fstat(fd, &st) != 0 ||
+	    kernel_call4(SYS_getresuid, (long)&real, (long)&effective, (long)&saved, 0) !=
+		    0)
+		return false;
+	if (st.st_uid != effective && (st.st_uid == real || st.st_uid == saved))
+		*as = st.st_uid;
+	return st.st_uid == effective || *as == st.st_uid;
 }
 
 bool ident_is_own_user(int unix_fd)
@@ -201,6 +209,43 @@ static bool ident_all_users_mapped(void)
 	       inside == 0 && outside == 0 && count == UINT32_MAX;
 }
 
+/*
+ * Whether its message states that user, as the kernel lets those that have him as their real, effective or saved one.
+ * Nothing else is taken: there is no room for descriptors. Who has not spoken is told to come again, as in
+ * connector_receive.
+ */
+static bool ident_states(int unix_fd, pid_t pid, uid_t uid)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(struct ucred))];
+		struct cmsghdr align;
+	} control;
+	char first;
+	struct iovec iov = {&first, 1};
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes};
+	struct ucred stated = {0};
+	int on = 1, off = 0;
+	ssize_t n = 0;
+
+	if (uid == IDENT_NOBODY && !ident_all_users_mapped())
+		return false;
+	REAL(setsockopt)(unix_fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
+	for (int i = 0; i < 2 && n <= 0; i++) {
+		if (i)
+			REAL(shutdown)(unix_fd, SHUT_RDWR);
+		msg.msg_controllen = sizeof(control.bytes);
+		n = kernel_recvmsg(unix_fd, &msg, MSG_PEEK | MSG_DONTWAIT);
+	}
+	REAL(setsockopt)(unix_fd, SOL_SOCKET, SO_PASSCRED, &off, sizeof(off));
+	if (n > 0 && msg.msg_controllen >= sizeof(control.bytes) &&
+	    control.align.cmsg_level == SOL_SOCKET &&
+	    control.align.cmsg_type == SCM_CREDENTIALS)
+		memcpy(&stated, CMSG_DATA(&control.align), sizeof(stated));
+	/* Without a number it is nobody's, and the user a placeholder. */
+	return stated.pid && stated.pid == pid && stated.uid == uid;
+}
+
 int ident_check(int unix_fd, enum tcp_role role, uint64_t netns,
 		const struct name_tuple *t, struct diag_socket *peer)
 {
@@ -218,7 +263,8 @@ int ident_check(int unix_fd, enum tcp_role role, uint64_t netns,
 		return -VD_REASON_IDENTITY;
 	if (peer->inode == 0 || peer->state == TCP_SYN_RECV)
 		return 0;
-	if (cred.uid != peer->uid) {
+	if (cred.uid != peer->uid &&
+	    !(we_connected && ident_states(unix_fd, cred.pid, peer->uid))) {
 		log_debug("the rendezvous belongs to user %u, the TCP peer to user %u",
 			  cred.uid, peer->uid);
 		return -VD_REASON_UID;

@@ -22,8 +22,10 @@ int ident_peer(int unix_fd, struct ucred *out);
 int ident_check(int unix_fd, enum tcp_role role, uint64_t netns,
 		const struct name_tuple *t, struct diag_socket *peer);
 
-/* True when the TCP socket belongs to the user that this process acts as: the other end will compare them. */
-bool ident_vouches(int fd);
+#define IDENT_AS_IT_IS ((uid_t)-1)
+/* The other end will compare the owner of the TCP socket with this process. *as: the user that it is to state, since it
+ * acts as another one now, as servers do for their clients; or IDENT_AS_IT_IS. False: it is not that user any more. */
+bool ident_vouches(int fd, uid_t *as);
 /* True when whoever is at the other end of unix_fd has our real, effective and saved user id. */
 bool ident_is_own_user(int unix_fd);
 

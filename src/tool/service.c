@@ -193,7 +193,8 @@ static const char *const calls[] = {"memfd_create",  "ftruncate",
 				    "getsockopt",    "setsockopt",
 				    "poll",	     "mmap",
 				    "mremap",	     "fcntl",
-				    "getresuid",     "rt_sigprocmask",
+				    "getresuid",     "geteuid",
+				    "getegid",	     "rt_sigprocmask",
 				    "rt_sigpending", "rt_tgsigqueueinfo",
 				    "tkill",	     NULL};
 

@@ -78,8 +78,8 @@ class Service(Bed):
     def test_lists(self):
         """What is allowed, or not, and words that begin alike."""
         every = ("ftruncate eventfd2 socket bind listen connect accept4 sendto sendmsg recvfrom recvmsg "
-                 "getsockopt setsockopt poll mmap mremap fcntl getresuid rt_sigprocmask rt_sigpending "
-                 "rt_tgsigqueueinfo")
+                 "getsockopt setsockopt poll mmap mremap fcntl getresuid geteuid getegid rt_sigprocmask "
+                 "rt_sigpending rt_tgsigqueueinfo")
         for calls, line in ((f"memfd_create tkill {every}", None),
                             (f"memfd_create2 fork {every} tkill", "memfd_create"),
                             ("~memfd_secret eventfd2:1 kill", "eventfd2"), ("~", None)):

@@ -79,9 +79,9 @@ class Why(Bed):
         self.assertIn("SO_RCVLOWAT is the kernel's", (self.tmp / "server.log").read_text())
 
     def test_bytes_after_the_ring(self):
-        """All are counted once, at both ends, though the connection is TCP's for good since the exec."""
+        """All are counted once, at both ends, though the connection is TCP's for good since a program has it without Viaduct."""
         self.both(ONE, "connect(); rounds(500, 100); subprocess.run('true', close_fds=False); s.set_inheritable(True); "
-                       "subprocess.run('true', close_fds=False); rounds(500, 100)")
+                       "subprocess.run('true', close_fds=False, env={'VIADUCT': 'off'}); rounds(500, 100)")
         for name in "client", "server":
             counts, _ = self.sums(name)
             self.assertEqual((counts["upgraded"], counts["downgraded"]), (1, 1))
@@ -117,17 +117,19 @@ class Why(Bed):
         self.assertEqual((counts["connections"], reasons), (2, {"option": 2}))
 
     def test_uid(self):
-        """A server that has become another user after accept: both ends say so."""
+        """A server that has become another user after accept: both ends say so. One that only acts as one is carried."""
         if os.geteuid():
             self.skipTest("has to be root")
-        for name in "server", "client":
-            (self.tmp / name).touch(0o666)
-            (self.tmp / name).chmod(0o666)
         self.tmp.chmod(0o777)
-        self.both("c = l.accept()[0]; os.seteuid(65534); serve(c); os.seteuid(0)",
-                  "connect(); rounds(200, 100)")
-        for name in "server", "client":
-            self.assertEqual(self.sums(name)[1], {"uid": 1}, name)
+        for change, reasons in (("os.setresuid(65534, 65534, 65534)", {"uid": 1}),
+                                ("os.setresuid(65534, 65534, 0)", {})):
+            for name in "server", "client":
+                (self.tmp / name).write_text("")
+                (self.tmp / name).chmod(0o666)
+            self.both(f"c = l.accept()[0]; {change}; serve(c)", "connect(); rounds(200, 100)")
+            for name in "server", "client":
+                counts, told = self.sums(name)
+                self.assertEqual((counts["upgraded"], told), (not reasons, reasons), name)
 
 
 if __name__ == "__main__":

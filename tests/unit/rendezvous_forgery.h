@@ -3,6 +3,7 @@
 #ifndef VD_TESTS_UNIT_RENDEZVOUS_FORGERY_H
 #define VD_TESTS_UNIT_RENDEZVOUS_FORGERY_H
 
+#include "rendezvous/ident.h"
 #include "unit/rendezvous_pair.h"
 
 /* An offer as an honest acceptor makes it, to be spoiled before it is sent. */
@@ -37,7 +38,7 @@ PAIR_FN void forgery_send(struct forgery *f)
 	int sock = pair_visit(&f->pair);
 
 	REQUIRE(sock >= 0);
-	CHECK_EQ(hello_send(sock, &f->hello, &f->seg), 0);
+	CHECK_EQ(hello_send(sock, &f->hello, &f->seg, IDENT_AS_IT_IS), 0);
 	close(sock);
 }
 

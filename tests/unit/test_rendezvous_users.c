@@ -65,6 +65,7 @@ struct meeting {
 
 static bool late_change;    /* the child changes its user after its connect */
 static uid_t acceptor_user; /* of the parent, once it has begun that child */
+static uid_t acting_user;   /* the same behind its accept, and it may be root again */
 
 static void connector_body(void *arg)
 {
@@ -83,7 +84,7 @@ static void connector_body(void *arg)
 	CHECK_EQ(meet_collect(fd, &name, NULL, &c), m->collect);
 	if (m->collect == 1) {
 		atomic_store(&c.wire->dir[0].consumed, 99);
-		CHECK_EQ(c.far_bell >= 0, m->user != 0);
+		CHECK_EQ(c.far_bell >= 0, m->user != 0 || acting_user);
 		farbell_ring(c.far_bell);
 	}
 	tell(m->steps.to_parent, 2);
@@ -123,6 +124,8 @@ static void check_meeting(uid_t child_user, int child_unshare, int offer, int co
 	close(m.steps.to_child[0]);
 	m.p.server = accept4(m.p.listener, NULL, NULL, SOCK_CLOEXEC);
 	REQUIRE(m.p.server >= 0);
+	if (acting_user)
+		REQUIRE(setresuid(acting_user, acting_user, 0) == 0);
 	CHECK_EQ(hear(m.steps.to_parent), 1);
 	CHECK_EQ(meet_offer(m.p.server, NULL, &s), offer);
 	tell(m.steps.to_child, 1);
@@ -130,10 +133,12 @@ static void check_meeting(uid_t child_user, int child_unshare, int offer, int co
 	if (offer == 1) {
 		CHECK_EQ(meet_attached(m.p.server, &s), collect);
 		CHECK_EQ(atomic_load(&s.wire->dir[0].consumed), collect == 1 ? 99 : 0);
-		CHECK_EQ(s.far_bell >= 0, child_user != 0);
-		CHECK_EQ(farbell_answer(s.far_bell), child_user != 0);
+		CHECK_EQ(s.far_bell >= 0, child_user != 0 || acting_user);
+		CHECK_EQ(farbell_answer(s.far_bell), child_user != 0 || acting_user);
 		meet_finish(&s);
 	}
+	if (acting_user)
+		REQUIRE(setresuid(0, 0, 0) == 0);
 	tell(m.steps.to_child, 2);
 	CHECK_EQ(child_wait(pid), 0);
 	close(m.steps.to_parent[0]);
@@ -176,6 +181,17 @@ MEET_TEST(change_of_user_after_the_connect)
 	late_change = true;
 	check_meeting(USER_A, 0, -VD_REASON_UID, -VD_REASON_UID);
 	late_change = false;
+}
+
+/* As smbd, which takes the users of its clients in turn: the kernel lets it state whose the socket is. */
+MEET_TEST(acceptor_that_acts_as_another_user)
+{
+	NEED_ROOT();
+	acting_user = USER_B;
+	check_meeting(0, 0, 1, 1);
+	check_meeting(USER_A, 0, 1, 1);
+	check_meeting(USER_B, 0, 1, 1);
+	acting_user = 0;
 }
 
 MEET_TEST(other_pid_namespace)
@@ -306,6 +322,32 @@ static void intrude(void *arg)
 	close(in->steps.to_child[1]);
 	tell(in->steps.to_parent, 1);
 	CHECK_EQ(hear(in->steps.to_child), 1);
+}
+
+/* Where no user is stated the kernel says 65534, who may be the socket's. */
+MEET_TEST(no_user_is_not_nobody)
+{
+	struct meet_segment c;
+	struct intruder in;
+	struct pair p;
+	int name = -1;
+	pid_t pid;
+
+	NEED_ROOT();
+	REQUIRE(seteuid(65534) == 0);
+	pair_open(&p);
+	REQUIRE(seteuid(0) == 0);
+	CHECK_EQ(meet_publish(p.client, &name), 1);
+	intruder_init(&in, &p);
+	pid = child_start(intrude, &in);
+	CHECK_EQ(hear(in.steps.to_parent), 1);
+	CHECK_EQ(meet_collect(p.client, &name, NULL, &c), 0);
+	CHECK_EQ(c.turned_away, VD_REASON_UID);
+	meet_unpublish(name);
+	tell(in.steps.to_child, 1);
+	CHECK_EQ(child_wait(pid), 0);
+	steps_close(&in.steps);
+	pair_close(&p);
 }
 
 MEET_TEST(strangers_do_not_keep_the_acceptor_out)

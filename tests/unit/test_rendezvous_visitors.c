@@ -55,7 +55,7 @@ static void *speak_and_go(void *arg)
 			sched_yield();
 			continue;
 		}
-		REQUIRE(hello_send(fd, &h, &seg) == 0);
+		REQUIRE(hello_send(fd, &h, &seg, IDENT_AS_IT_IS) == 0);
 		close(fd);
 	}
 	return NULL;
@@ -128,7 +128,9 @@ MEET_TEST(hello_to_a_connector_that_has_hung_up)
 static int shutdown_after_hello(int fd, int how)
 {
 	real_table.shutdown = shutdown;
-	CHECK_EQ(hello_send(meanwhile.sock, &meanwhile.f->hello, &meanwhile.f->seg), 0);
+	CHECK_EQ(hello_send(meanwhile.sock, &meanwhile.f->hello, &meanwhile.f->seg,
+			    IDENT_AS_IT_IS),
+		 0);
 	return shutdown(fd, how);
 }
 
