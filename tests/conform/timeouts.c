@@ -510,8 +510,9 @@ static void send_stopped(enum mid mid, long sec, bool full)
 	pid_t pid;
 	int fd = stop_start(&st, &pid);
 	set_time(fd, SO_SNDTIMEO, sec, 0);
-	while (full && send(fd, bulk_room(), BULK, MSG_DONTWAIT) > 0)
-		;
+	/* TCP takes some more once it has been full, as bytes go on to the other end. */
+	for (int seen = 0; full && seen < 50; usleep(1000))
+		seen = send(fd, bulk_room(), BULK, MSG_DONTWAIT) > 0 ? 0 : seen + 1;
 	signal_send(st.begins);
 	ssize_t n = send(fd, bulk_room(), BULK, 0);
 	if (n > 0)
