@@ -155,8 +155,8 @@ static bool lend(struct sock *s, int token, bool stays)
 		: least > STEPS_MOST ? STEPS_MOST
 				     : least;
 	/* Relaxed: guesses. */
-	store_relaxed(&sl->lent_least, least);
-	store_relaxed(&sl->lent_steps, least);
+	store_relaxed(&sl->lent_least, (uint16_t)least);
+	store_relaxed(&sl->lent_steps, (uint16_t)least);
 	sock_note_still(s);
 	return true;
 }
@@ -298,9 +298,10 @@ static void look(struct sock *s, int fd)
 void loan_look(struct sock *s, int fd)
 {
 	struct slot *sl = s->slot;
+	uint16_t steps = load_relaxed(&sl->lent_steps);
 
-	/* Relaxed: a guess. */
-	if (phase_of(sl) == SLOT_ATTACHED && load_relaxed(&sl->lent_steps) > 0) {
+	/* A guess: of two threads one may count below 0. */
+	if (phase_of(sl) == SLOT_ATTACHED && (uint16_t)(steps - 1) < STEPS_MOST) {
 		fetch_sub_relaxed(&sl->lent_steps, 1);
 		return;
 	}

@@ -206,13 +206,13 @@ struct slot {
 	_Atomic uint32_t nudges; /* by SO_RCVLOWAT: each wakes as bytes do */
 	_Atomic uint32_t shuts;	 /* calls of shutdown, and dissolutions: each wakes all */
 	/* Lent: so many steps on TCP before the next look whether it is back, and so many after it was lent. */
-	_Atomic uint32_t lent_steps, lent_least;
+	_Atomic uint16_t lent_steps, lent_least;
 	_Atomic int32_t bells[3]; /* numbers of ours, to be passed over; 0 for none */
+	/* 1: accepted, and FINAL before it was attached; its connector is to be told why. */
+	_Atomic uint32_t tells;
 	/* TCP_INFO, see info.c: what had come at a question, and wire_tick() then. */
 	_Atomic uint32_t asked_tick;
 	_Atomic uint64_t asked_at;
-	/* 1: accepted, and FINAL before it was attached; its connector is to be told why. */
-	_Atomic uint32_t tells;
 
 	alignas(64) _Atomic uint32_t sleepers_tx;
 	struct lock tx_lock;
