@@ -187,7 +187,8 @@ static bool is_lingering(struct sock *s, struct linger *linger)
 	return fd >= 0 && sock_is_direct(s) && s->wire &&
 	       REAL(getsockopt)(fd, SOL_SOCKET, SO_LINGER, linger, &len) == 0 &&
 	       linger->l_onoff && linger->l_linger > 0 && slot_close_is_last(s->slot) &&
-	       REAL(ioctl)(fd, FIONREAD, &unread) == 0 && unread == 0;
+	       !slot_is_lent(s->slot) && REAL(ioctl)(fd, FIONREAD, &unread) == 0 &&
+	       unread == 0;
 }
 
 /*

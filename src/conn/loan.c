@@ -98,9 +98,11 @@ static bool is_marked(struct slot *sl)
 {
 	struct flock lock = byte_of(sl, F_WRLCK);
 
-	return !table_is_memory(table_descriptor()) ||
-	       control(table_descriptor(), F_OFD_GETLK, (long)&lock) != 0 ||
-	       lock.l_type != F_UNLCK;
+	int table = table_descriptor();
+
+	/* The number may have become another file's before, or since. */
+	return control(table, F_OFD_GETLK, (long)&lock) != 0 || lock.l_type != F_UNLCK ||
+	       !table_is_memory(table);
 }
 
 /* ---- the count ---- */
@@ -127,10 +129,10 @@ static bool is_back(struct slot *sl, uint32_t left)
 static bool can_lend(struct sock *s)
 {
 	struct slot *sl = s->slot;
-	uint32_t phase = phase_of(sl);
 
-	return phase >= SLOT_EARNING && phase < SLOT_LEAVING && !peer_is_far(s) &&
-	       !peer_is_parents(s) && !load_relaxed(&sl->former) &&
+	/* Before, nothing asks the kernel what an image has set meanwhile. */
+	return phase_of(sl) == SLOT_ATTACHED && !peer_is_far(s) && !peer_is_parents(s) &&
+	       !load_relaxed(&sl->former) &&
 	       !(seen_of(sl) & (SEEN_BROKEN | SEEN_RESET_TOLD));
 }
 

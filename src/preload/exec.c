@@ -93,13 +93,20 @@ static bool any_survives(void)
 	return false;
 }
 
+/* File actions may change the folder before a child looks for it. */
+static bool goes_elsewhere(const char *path)
+{
+	return *path != '/' && strchr(path, '/');
+}
+
 /* What an image gets that will be preloaded, too, comes back when that has closed it, or has ended. Returns the token. */
 static int exec_lend(const struct leaving *target, struct leaving *l, int64_t end)
 {
 	bool holds = lent_is_any(), some = hook_active && any_survives();
 	int error = 0, token;
-	bool is_followed =
-		(holds || some) && !lent_closes && carry_is_followed(target, &error);
+	bool is_followed = (holds || some) && !lent_closes &&
+			   (l || !goes_elsewhere(target->path)) &&
+			   carry_is_followed(target, &error);
 
 	/* A shell looks for its programs so. */
 	if (l && (error == -ENOENT || error == -ENOTDIR)) {
@@ -108,7 +115,7 @@ static int exec_lend(const struct leaving *target, struct leaving *l, int64_t en
 	}
 	token = some && is_followed ? loan_begin() : -1;
 	if (holds)
-		lent_leaving(is_followed);
+		lent_leaving(is_followed, !l);
 	if (token < 0)
 		return 0;
 	if (!loan_each(token, !l || hook_is_borrowed(), survives))
@@ -522,6 +529,19 @@ HOOK int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions_t *ac
 	return call ? call(actions, from) : ENOSYS;
 }
 #endif
+
+typedef int add_open(posix_spawn_file_actions_t *actions, int fd, const char *path,
+		     int flags, mode_t mode);
+
+HOOK int posix_spawn_file_actions_addopen(posix_spawn_file_actions_t *actions, int fd,
+					  const char *path, int flags, mode_t mode)
+{
+	add_open *call;
+
+	lent_is_closed_in_children(fd, fd);
+	*(void **)&call = real_late("posix_spawn_file_actions_addopen");
+	return call ? call(actions, fd, path, flags, mode) : ENOSYS;
+}
 
 /* A descriptor that is close-on-exec reaches the new image by this. */
 HOOK int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int fd,

@@ -109,9 +109,10 @@ void lent_init(void)
 
 	for (int i = 0; i < LOAN_MOST; i++)
 		at[i] = (struct pollfd){.fd = LOAN_FIRST + i};
-	/* What it refuses is under a limit where there are none. */
+	/* Under a small limit it refuses. */
 	if (kernel_poll(at, LOAN_MOST, 0) < 0)
-		return;
+		for (int i = 0; i < LOAN_MOST; i++)
+			at[i].revents = 0;
 	for (int i = 0; i < LOAN_MOST; i++)
 		if (at[i].revents != POLLNVAL && loan_is_token(LOAN_FIRST + i))
 			lent_tokens |= 1u << i;
@@ -150,15 +151,16 @@ static void leave(int fd)
 		loan_for_good(fd);
 }
 
-void lent_leaving(bool is_followed)
+void lent_leaving(bool is_followed, bool spawns)
 {
-	/* A child of vfork may have closed one, and a range may have been set close-on-exec. */
+	/* A child of vfork may have closed one, or put another file there, and a range may have been set close-on-exec. */
 	for (int i = 0; i < LOAN_MOST; i++)
 		if ((lent_tokens & 1u << i) &&
-		    REAL(fcntl64)(LOAN_FIRST + i, F_SETFD, 0) < 0)
+		    (REAL(fcntl64)(LOAN_FIRST + i, F_SETFD, 0) < 0 ||
+		     !loan_is_token(LOAN_FIRST + i)))
 			is_followed = false;
 	if (!is_followed)
-		each(leave);
+		each(spawns ? loan_for_good : leave);
 }
 
 void lent_is_closed_in_children(int from, int to)

@@ -28,8 +28,8 @@ static inline void lent_closed(void)
 void lent_passing(int fd);
 /* All calls may go past us from now on: each connection is told of, and no token counts any more. */
 void lent_unknown(void);
-/* What survives the exec goes to an image that holds tokens as this one does, or to another one. */
-void lent_leaving(bool is_followed);
+/* What survives the exec, or a spawn may give another number, goes to an image that holds tokens as this one does, or to another one. */
+void lent_leaving(bool is_followed, bool spawns);
 /* Children of posix_spawn may lose a token before they begin. */
 extern bool lent_closes;
 /* They close, or replace, these numbers. */

@@ -3,6 +3,7 @@
  * its bytes come behind that. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -243,6 +244,51 @@ CASE(lent_closefrom, DIRECT)
 CASE(lent_addclose, DIRECT)
 {
 	loses_token(false);
+}
+
+/* The same by a file in the token's place; and the child writes once all else has gone on for long. */
+CASE(lent_addopen, DIRECT)
+{
+	struct signal_pipe done = signal_pipe();
+	posix_spawn_file_actions_t actions;
+	char line[128], got[BLOCK];
+	const char *argv[] = {"sh", "-c", line, NULL};
+	pid_t peer, child;
+	int fd = peer_start(echo, NULL, &peer);
+	snprintf(line, sizeof line,
+		 "head -c 1 <&%d >/dev/null; head -c %d /dev/zero >&%d", done.fd[0],
+		 BLOCK, fd);
+	NEED(posix_spawn_file_actions_init(&actions) == 0);
+	NEED(posix_spawn_file_actions_addopen(&actions, 760, "/dev/null", O_RDONLY, 0) ==
+	     0);
+	NEED(posix_spawn(&child, "/bin/sh", &actions, NULL, (char **)argv, environ) == 0);
+	posix_spawn_file_actions_destroy(&actions);
+	rounds(fd, MANY);
+	signal_send(done);
+	say("child %d", child_status(child));
+	recv_all(fd, got, BLOCK);
+	say("%d %d", got[0], got[BLOCK - 1]);
+	rounds(fd, FEW);
+	finish(fd, peer);
+}
+
+/* What a program sets before the connection has met its other end. */
+CASE(lent_early, ANYWAY)
+{
+	struct pair p = pair_open();
+	char c;
+	say("set %d", system(line_of("perl -MFcntl -e 'open(my $f, \"+<&=\", %d); "
+				     "fcntl($f, F_SETFL, O_NONBLOCK)'",
+				     p.s)));
+	for (int i = 0; i < FEW; i++) {
+		send_all(p.c, "a", 1);
+		wait_events(p.s, POLLIN);
+		NEED(recv(p.s, &c, 1, 0) == 1);
+		send_all(p.s, "b", 1);
+		recv_all(p.c, &c, 1);
+	}
+	say_result("recv", recv(p.s, &c, 1, 0));
+	pair_close(p);
 }
 
 CASE(lent_killed, BACK)
