@@ -257,16 +257,10 @@ static bool is_ended(struct sock *s, int fd)
 
 static void open_again(struct sock *s)
 {
-	uint32_t bounce = WANT_BOUNCE, exec = VD_REASON_EXEC;
-	bool taken;
+	uint32_t exec = VD_REASON_EXEC;
 
 	atomic_compare_exchange_strong(&s->slot->reason, &exec, VD_REASON_NONE);
-	lock_take(&s->slot->rx_lock);
-	taken = gate_state(&s->slot->gate_rx) == GATE_TCP && peer_may_go_up(s) &&
-		atomic_compare_exchange_strong(&s->in->want_down, &bounce, WANT_NOTHING);
-	lock_drop(&s->slot->rx_lock);
-	if (taken)
-		bell_ring_peer(s);
+	rx_take_back(s);
 }
 
 /*
